@@ -1,0 +1,19 @@
+"""Positions for Keras models: the right numbers in every dtype and at every length."""
+
+from keras_pe import analysis
+from keras_pe.functional import sinusoidal_encoding
+from keras_pe.positions import positions_from_mask, positions_from_segments
+from keras_pe.recipe import get_angles, positional_encoding
+from keras_pe.sinusoidal import PositionalEncoding
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "PositionalEncoding",
+    "analysis",
+    "get_angles",
+    "positional_encoding",
+    "positions_from_mask",
+    "positions_from_segments",
+    "sinusoidal_encoding",
+]

@@ -1,0 +1,75 @@
+"""Checks of plain Python arguments, shared by every public name."""
+
+import math
+import numbers
+import operator
+
+import keras
+
+LAYOUTS = ("interleaved", "halves")
+
+
+def check_size(name, value, minimum=1):
+    """Return `value` as a Python int of at least `minimum`, or raise ValueError."""
+    try:
+        size = None if _is_bool(value) else operator.index(value)
+    except TypeError:
+        size = None
+    if size is None or size < minimum:
+        raise ValueError(
+            f"`{name}` must be an integer of at least {minimum}. "
+            f"Received: {name}={value!r}"
+        )
+    return size
+
+
+def check_wavelength(value):
+    """Return `max_wavelength` as a Python float, or raise ValueError."""
+    if isinstance(value, numbers.Real) and not _is_bool(value):
+        wavelength = float(value)
+        if math.isfinite(wavelength) and wavelength > 0:
+            return wavelength
+    raise ValueError(
+        "`max_wavelength` must be a finite real number above 0. "
+        f"Received: max_wavelength={value!r}"
+    )
+
+
+def check_layout(value):
+    """Return `layout` if it is one of `LAYOUTS`, or raise ValueError."""
+    if not isinstance(value, str) or value not in LAYOUTS:
+        raise ValueError(
+            f"`layout` must be one of {', '.join(map(repr, LAYOUTS))}. "
+            f"Received: layout={value!r}"
+        )
+    return value
+
+
+def _is_bool(value):
+    # NumPy's bool has no common base with Python's; both answer to `__index__`
+    # or to `float`, and neither is a size.
+    return type(value).__name__ in ("bool", "bool_")
+
+
+def check_float_dtype(name, value):
+    """Return the name of a dtype if it is a float's, or raise ValueError."""
+    if "float" not in value:
+        raise ValueError(f"`{name}` must be a float dtype. Received: {name}={value!r}")
+    return value
+
+
+def dtype_name(tensor):
+    """Return the name of the dtype of anything with one, such as "float32"."""
+    dtype = tensor.dtype
+    return getattr(dtype, "name", str(dtype).removeprefix("torch."))
+
+
+def is_dense(tensor):
+    """Return whether `tensor` is neither ragged nor sparse, on any backend."""
+    if isinstance(tensor, keras.KerasTensor):
+        return not (tensor.sparse or getattr(tensor, "ragged", False))
+    # TensorFlow's ragged, sparse and sliced tensors; JAX's BCOO; torch's sparse ones.
+    marks = ("row_splits", "dense_shape", "todense")
+    if any(hasattr(tensor, mark) for mark in marks):
+        return False
+    return not (hasattr(tensor, "to_dense") and "strided" not in str(tensor.layout))

@@ -1,0 +1,81 @@
+"""Positions out of what a model already has: its mask, or the ids of its segments."""
+
+import keras
+from keras import ops
+
+from keras_pe.checks import check_size
+
+
+def positions_from_mask(mask, length=None):
+    """Number the kept steps of a mask from 0, for left padding and cached steps.
+
+    The document's running count: `cumsum(mask) - 1`, never below 0. Steps that are
+    not kept repeat the number before them.
+
+    >>> positions_from_mask([[False, False, True, True]])
+    <tf.Tensor: shape=(1, 4), dtype=int32, numpy=array([[0, 0, 0, 1]], dtype=int32)>
+
+    Args:
+        mask: Bool or number tensor `(batch, time)`, True or not 0 at the steps that
+            are kept. May be a `KerasTensor`.
+        length: Integer of at least 1, or None. With a cache the mask is longer than
+            the input: `length=1` gives the number of the last step alone.
+
+    Returns:
+        int32 tensor `(batch, time)`, or `(batch, length)`.
+
+    Raises:
+        ValueError: if `mask` is not of rank 2, or `length` is no such integer or
+            larger than the known length of the mask.
+    """
+    mask = _as_rank_2("mask", mask)
+    steps = ops.cumsum(ops.cast(ops.cast(mask, "bool"), "int32"), axis=1)
+    numbers = ops.maximum(steps - 1, 0)
+    if length is None:
+        return numbers
+    length = check_size("length", length)
+    if mask.shape[1] is not None and length > mask.shape[1]:
+        raise ValueError(
+            f"`length` must be at most the length of `mask`, {mask.shape[1]}. "
+            f"Received: length={length}"
+        )
+    return numbers[:, -length:]
+
+
+def positions_from_segments(segment_ids):
+    """Number the steps of packed rows from 0 in each segment.
+
+    >>> positions_from_segments([[7, 7, 9, 9, 9]])
+    <tf.Tensor: shape=(1, 5), dtype=int32, numpy=array([[0, 1, 0, 1, 2]], dtype=int32)>
+
+    Args:
+        segment_ids: Number tensor `(batch, time)`; a segment ends where the number
+            changes. May be a `KerasTensor`.
+
+    Returns:
+        int32 tensor `(batch, time)`.
+
+    Raises:
+        ValueError: if `segment_ids` is not of rank 2.
+    """
+    ids = _as_rank_2("segment_ids", segment_ids)
+    ones = ops.ones_like(ids, dtype="int32")
+    steps = ops.cumsum(ones, axis=1) - 1
+    changes = ops.cast(ops.not_equal(ids[:, 1:], ids[:, :-1]), "int32")
+    starts = ops.concatenate([ones[:, :1], changes], axis=1)
+    # Sorted, the steps where a segment starts come first, in order: the k-th of them
+    # is the start of segment k.
+    firsts = ops.sort(ops.where(ops.equal(starts, 1), steps, 2**31 - 1), axis=1)
+    segments = ops.cumsum(starts, axis=1) - 1
+    return steps - ops.take_along_axis(firsts, segments, axis=1)
+
+
+def _as_rank_2(name, value):
+    if not isinstance(value, keras.KerasTensor):
+        value = ops.convert_to_tensor(value)
+    if len(value.shape) != 2:
+        raise ValueError(
+            f"`{name}` must have the shape (batch, time). "
+            f"Received: {name} of shape {tuple(value.shape)}"
+        )
+    return value

@@ -1,0 +1,174 @@
+"""Sine and cosine rows for any position: phases as fixed-point fractions of a turn.
+
+A float32 angle has lost the fraction of its turn by position 10**6. Here each rate
+is a 62-bit fraction of a turn, and `position * rate` is taken in wrapping int32
+arithmetic, where whole turns fall away by themselves: what is left is the phase in
+units of 2**-32 turns, exact to about two units for every int32 position. Only then
+does it become a float32 angle, of at most a quarter turn, and a sine.
+
+Every channel is a sine: a cosine starts a quarter turn later. So the layout of the
+channels is just the order of the rates.
+"""
+
+import functools
+import math
+from decimal import Decimal, localcontext
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_pe.recipe import channel_order
+
+_QUARTER = 2**30  # of a turn, in units of 2**-32 turns
+_RADIANS = np.float32(2 * math.pi / 2**32)  # a unit
+_COARSE = np.float32(round(2 * math.pi * 2**8) / 2**22)  # 2**18 units, in 11 bits
+_COARSE_REST = np.float32(2 * math.pi / 2**14 - float(_COARSE))
+_NAN = np.float32(math.nan)
+_BLOCK = 128  # positions that share one rotation
+_TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918")
+
+
+class Turns(NamedTuple):
+    """The rates of `d_model` channels, `(d_model,)` each, and where they start.
+
+    With `p = 2**15 * a + b`, the phase of position p is
+    `p * high + a * middle + floor(b * low + a * lowest) + first`.
+    """
+
+    high: np.ndarray  # int32, the first 32 bits of the fraction of a turn
+    middle: np.ndarray  # int32, the next 15 bits
+    low: np.ndarray  # float32, all 30 bits after `high`, as a fraction of its unit
+    lowest: np.ndarray  # float32, the bits after `middle`, as a fraction of its unit
+    first: np.ndarray  # int32, the phase of position 0
+    turn: np.ndarray  # float64, turns a step, for what lies between two positions
+    rates: np.ndarray  # float64, radians a step, for float64 rows
+    start: np.ndarray  # float64, radians at position 0
+
+
+@functools.lru_cache(maxsize=32)
+def sinusoid_turns(d_model, max_wavelength, layout):
+    """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
+    with localcontext() as context:
+        # 62 bits of the fraction need 19 digits behind the point, and a wavelength
+        # below 1 puts digits before it.
+        context.prec = 50 + abs(Decimal(max_wavelength).adjusted())
+        logarithm = Decimal(max_wavelength).ln()
+        rates = [
+            (-logarithm * (channel - channel % 2) / d_model).exp()
+            for channel in channel_order(np.arange(d_model), layout).tolist()
+        ]
+        turns = [rate / _TWO_PI for rate in rates]
+        bits = [int(turn % 1 * 2**62) for turn in turns]
+    low = np.array([b % 2**30 for b in bits])
+    cosine = channel_order(np.arange(d_model), layout) % 2
+    return Turns(
+        high=np.array([b >> 30 for b in bits], "uint32").astype("int32"),
+        middle=(low >> 15).astype("int32"),
+        low=(low / 2**30).astype("float32"),
+        lowest=(low % 2**15 / 2**15).astype("float32"),
+        first=(cosine * _QUARTER).astype("int32"),
+        turn=np.array([float(turn) for turn in turns]),
+        rates=np.array([float(rate) for rate in rates]),
+        start=cosine * (math.pi / 2),
+    )
+
+
+def precision_of(dtype):
+    """Return the dtype in which rows of `dtype` are made, before they are rounded."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+def rows_at(rows, turns, dtype):
+    """Return `(..., d_model)`: the encoding at the positions `(...)` of `rows`.
+
+    `dtype` is "float64" or "float32". Rounding to a half type is the caller's, so
+    that it happens once.
+    """
+    whole, fraction, valid = rows.whole, rows.fraction, rows.valid
+    if dtype == "float64":
+        positions = ops.cast(whole, dtype)
+        if fraction is not None:
+            positions = positions + ops.cast(fraction, dtype)
+        if valid is not None:
+            positions = ops.where(valid, positions, ops.cast(_NAN, dtype))
+        # Without x64, JAX gives float32 here: too coarse for an angle.
+        if keras.backend.standardize_dtype(positions.dtype) == dtype:
+            angles = positions[..., None] * ops.convert_to_tensor(turns.rates)
+            return ops.sin(angles + ops.convert_to_tensor(turns.start))
+    phases = _phases(whole, turns) + ops.convert_to_tensor(turns.first)
+    if fraction is not None:
+        part = ops.cast(fraction, "float32")[..., None]
+        part = part * ops.cast(turns.turn, "float32")
+        phases = phases + ops.cast((part - ops.round(part)) * 2.0**32, "int32")
+    if valid is None:
+        return _sines(phases)
+    return _sines(phases, ops.where(valid, _RADIANS, _NAN)[..., None])
+
+
+def rows_from(rows, turns, dtype):
+    """Return `(..., length, d_model)`: the encoding of the runs that start at `rows`.
+
+    A block of positions shares one rotation, the document's theorem of the shift:
+    `sin(a + b) = sin(a) cos(b) + cos(a) sin(b)`, with `a` where the block starts
+    and `b` within it. A row then costs two products and no sine.
+    """
+    if dtype == "float64":
+        return rows_at(rows.spread(), turns, dtype)
+    length, valid = rows.length, rows.valid
+    whole = ops.convert_to_tensor(rows.whole, "int32")
+    block = max(1, min(length, _BLOCK)) if isinstance(length, int) else _BLOCK
+    blocks = (length + block - 1) // block
+    starts = whole[..., None] + block * ops.arange(blocks, dtype="int32")
+    starts = _phases(starts, turns) + ops.convert_to_tensor(turns.first)
+    steps = _phases(ops.arange(block, dtype="int32"), turns)
+    a, b = _wall(_sine_and_cosine(starts)), _sine_and_cosine(steps)
+    if valid is not None:
+        a = ops.where(valid[..., None, None], a, _NAN)
+    table = a[0][..., None, :] * b[1] + a[1][..., None, :] * b[0]
+    lead = tuple(ops.shape(starts))[:-2]
+    table = ops.reshape(table, (*lead, blocks * block, len(turns.high)))
+    return table[..., :length, :]
+
+
+def _phases(positions, turns):
+    """Return int32 `(..., d_model)`: `position * rate` in units of 2**-32 turns."""
+    a = ops.floor_divide(positions, 2**15)
+    b = positions - a * 2**15
+    a, b, positions = a[..., None], b[..., None], positions[..., None]
+    carry = ops.cast(b, "float32") * ops.convert_to_tensor(turns.low)
+    carry = carry + ops.cast(a, "float32") * ops.convert_to_tensor(turns.lowest)
+    phases = positions * ops.convert_to_tensor(turns.high)
+    phases = phases + a * ops.convert_to_tensor(turns.middle)
+    return phases + ops.cast(carry, "int32")
+
+
+def _fold(phases):
+    """Return phases of the same sines within a quarter turn of 0."""
+    # A sine is symmetric about its quarter turns. Both sums wrap.
+    return ops.abs(phases + _QUARTER) - _QUARTER
+
+
+def _sines(phases, scale=_RADIANS):
+    """Return the float32 sines of `phases`; the angles are rounded three times."""
+    return ops.sin(ops.cast(_fold(phases), "float32") * scale)
+
+
+def _sine_and_cosine(phases):
+    """Return float32 `(2, ..., d_model)`; the angles are rounded once."""
+    folded = _fold(ops.stack([phases, phases + _QUARTER]))
+    coarse = ops.floor_divide(folded, 2**18)
+    rest = ops.cast(folded - coarse * 2**18, "float32")
+    coarse = ops.cast(coarse, "float32")
+    # 13 bits times 11 bits is exact, and what is added to it is small.
+    return ops.sin(coarse * _COARSE + (coarse * _COARSE_REST + rest * _RADIANS))
+
+
+def _wall(table):
+    """Return `table` itself, past something that XLA does not fuse through.
+
+    Otherwise XLA inlines these sines into the products and takes them again for
+    every row and every member of the batch: measured, 6 to 14 times the time.
+    """
+    return ops.max(ops.stack([table, ops.full_like(table, -2.0)]), axis=0)
