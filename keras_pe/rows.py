@@ -284,8 +284,12 @@ def _refuse(parts):
 
 
 def _known(tensor):
-    """Return the value of a tensor as NumPy, or None while a graph is traced."""
+    """Return the value of a tensor or a number, or None while a graph is traced."""
+    if keras.config.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.get_static_value(tensor) if tf.is_tensor(tensor) else tensor
     try:
         return ops.convert_to_numpy(tensor)
-    except (NotImplementedError, RuntimeError, TypeError):
+    except (RuntimeError, TypeError):
         return None

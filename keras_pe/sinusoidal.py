@@ -132,12 +132,12 @@ class PositionalEncoding(keras.layers.Layer):
         rows = ops.cast(self._encode(rows, inputs.shape[-1]), self.compute_dtype)
         inputs = ops.cast(inputs, self.compute_dtype)
         if len(rows.shape) == 2:
-            return ops.add(inputs, rows)
+            return inputs + rows
         middle = (1,) * (len(inputs.shape) - 3)
         batch, time, d_model = ops.shape(rows)
         rows = ops.reshape(rows, (batch, *middle, time, d_model))
         # Rows of another batch than the input's must not make it larger.
-        return ops.reshape(ops.add(inputs, rows), ops.shape(inputs))
+        return ops.reshape(inputs + rows, ops.shape(inputs))
 
     def compute_output_spec(self, inputs, positions=None, start_index=0, mask=None):
         self._check(inputs, positions, start_index)

@@ -1,0 +1,36 @@
+# Everything runs in .venv, made here on first use; nothing is written outside.
+PYTHON ?= python3
+VENV := .venv/bin/python
+export TMPDIR := $(CURDIR)/.venv/tmp
+export KERAS_HOME := $(CURDIR)/.venv/keras
+export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: example test lint numbers clean
+
+example: .venv/installed
+	$(VENV) examples/text_classification.py
+	$(VENV) examples/text_classification.py --predict '质量很好，非常满意' '太差了，再也不买了'
+
+test: .venv/installed
+	$(VENV) -m pytest
+
+lint: .venv/installed
+	$(VENV) -m ruff check .
+	$(VENV) -m ruff format --check .
+
+# Measures anew, and writes what it finds into the documents.
+numbers: .venv/installed
+	$(VENV) -m benchmarks.accuracy
+	$(VENV) -m benchmarks.ways
+	$(VENV) -m benchmarks.documents
+
+.venv/installed: setup.cfg pyproject.toml
+	$(PYTHON) -m venv .venv
+	mkdir -p $(TMPDIR)
+	$(VENV) -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+		--editable '.[test]'
+	touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info
