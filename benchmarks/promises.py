@@ -8,10 +8,10 @@ its column says so.
 import keras
 import numpy as np
 import tensorflow as tf
-from tests.oracle import exact_rows_fast
 
 from benchmarks.measure import ratios, save
 from keras_pe import PositionalEncoding
+from tests.oracle import exact_rows_fast
 
 D_MODEL = 512
 STEPS = 128

@@ -12,12 +12,12 @@ from unittest import mock
 
 import numpy as np
 import tensorflow as tf
-from tests.oracle import exact_rows_fast
 
 from benchmarks.measure import ratios, save
 from keras_pe import turns
 from keras_pe.recipe import sinusoids
 from keras_pe.rows import Rows
+from tests.oracle import exact_rows_fast
 
 D_MODEL = 512
 STEPS = 2048

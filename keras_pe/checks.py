@@ -13,7 +13,7 @@ def check_size(name, value, minimum=1):
     """Return `value` as a Python int of at least `minimum`, or raise ValueError."""
     try:
         size = None if _is_bool(value) else operator.index(value)
-    except TypeError:
+    except (TypeError, AttributeError):  # TensorFlow's tensors raise the latter
         size = None
     if size is None or size < minimum:
         raise ValueError(
@@ -26,7 +26,10 @@ def check_size(name, value, minimum=1):
 def check_wavelength(value):
     """Return `max_wavelength` as a Python float, or raise ValueError."""
     if isinstance(value, numbers.Real) and not _is_bool(value):
-        wavelength = float(value)
+        try:
+            wavelength = float(value)
+        except OverflowError:  # an integer of more than 308 digits
+            wavelength = math.inf
         if math.isfinite(wavelength) and wavelength > 0:
             return wavelength
     raise ValueError(
@@ -42,7 +45,7 @@ def check_layout(value):
             f"`layout` must be one of {', '.join(map(repr, LAYOUTS))}. "
             f"Received: layout={value!r}"
         )
-    return value
+    return str(value)
 
 
 def _is_bool(value):

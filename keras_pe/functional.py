@@ -9,7 +9,7 @@ from keras_pe.checks import (
     check_size,
     check_wavelength,
 )
-from keras_pe.rows import rows_of_positions, standardize
+from keras_pe.rows import rows_of_positions, standardize_positions
 from keras_pe.turns import precision_of, rows_at, sinusoid_turns
 
 
@@ -55,8 +55,10 @@ def sinusoidal_encoding(
     References:
         Vaswani et al., 2017, "Attention Is All You Need", section 3.5.
     """
+    # Said now, so that a saved model does not depend on the setting of a later day.
+    dtype = keras.backend.standardize_dtype(dtype)
     encoding = SinusoidalEncoding(d_model, max_wavelength, layout, dtype)
-    return encoding(standardize("sinusoidal_encoding", positions, 0)[0])
+    return encoding(standardize_positions("sinusoidal_encoding", positions))
 
 
 @keras.saving.register_keras_serializable(package="keras_pe")
@@ -68,9 +70,10 @@ class SinusoidalEncoding(keras.Operation):
         self.d_model = check_size("d_model", d_model)
         self.max_wavelength = check_wavelength(max_wavelength)
         self.layout = check_layout(layout)
-        self.dtype = check_float_dtype("dtype", keras.backend.standardize_dtype(dtype))
+        self.dtype = check_float_dtype("dtype", dtype)
 
     def call(self, positions):
+        positions = ops.convert_to_tensor(positions)
         rows = rows_of_positions("sinusoidal_encoding", positions)
         turns = sinusoid_turns(self.d_model, self.max_wavelength, self.layout)
         return ops.cast(rows_at(rows, turns, precision_of(self.dtype)), self.dtype)

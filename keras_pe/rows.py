@@ -48,24 +48,34 @@ def standardize(owner, positions, start_index):
     arguments of a layer. So arrays of whole numbers become int32 here, or an error,
     and a plain `start_index` becomes a Python int. Tensors stay as they are.
     """
-    if positions is not None and not (type(start_index) is int and start_index == 0):
-        raise ValueError(
-            f"{owner} takes `positions` or `start_index`, not both. "
-            f"Received: positions={positions}, start_index={start_index}"
-        )
-    if _is_plain(positions):
-        positions = np.asarray(positions)
-        _check_dtype(owner, "positions", positions, _NUMBERS)
-        whole = np.isfinite(positions) & (positions == np.rint(positions))
-        if np.all(whole):
-            _check_int32(owner, "positions", positions)
-            positions = positions.astype("int32")
+    if positions is not None:
+        if not (type(start_index) is int and start_index == 0):
+            raise ValueError(
+                f"{owner} takes `positions` or `start_index`, not both. "
+                f"Received: positions={positions}, start_index={start_index}"
+            )
+        return standardize_positions(owner, positions), start_index
     if _is_plain(start_index):
         start = np.asarray(start_index)
         _check_dtype(owner, "start_index", start, _INTEGERS)
         _check_int32(owner, "start_index", start)
         start_index = start.astype("int32") if start.ndim else int(start)
     return positions, start_index
+
+
+def standardize_positions(owner, positions):
+    """Return `positions` as `standardize` does."""
+    if not _is_plain(positions):
+        return positions
+    positions = np.asarray(positions)
+    _check_dtype(owner, "positions", positions, _NUMBERS)
+    if positions.dtype.kind not in "iu":
+        exact = positions.astype("float64")
+        if not np.all(np.isfinite(exact) & (exact == np.rint(exact))):
+            return positions
+        positions = exact
+    _check_int32(owner, "positions", positions)
+    return positions.astype("int32")
 
 
 def check_call(owner, shape, positions, start_index, max_length):
@@ -127,6 +137,7 @@ def find_rows(owner, inputs, positions, start_index, max_length):
 
 def rows_of_positions(owner, positions, max_length=None):
     """Return the `Rows` of a tensor of positions, its numbers checked."""
+    _check_dtype(owner, "positions", positions, _NUMBERS)
     if "float" not in dtype_name(positions):
         whole, valid = _to_int32(positions, max_length)
         if valid is None:
@@ -150,10 +161,7 @@ def rows_of_positions(owner, positions, max_length=None):
 
 
 def _is_plain(value):
-    return isinstance(
-        value,
-        (bool, int, float, complex, str, list, tuple, range, np.ndarray, np.generic),
-    )
+    return isinstance(value, (np.ndarray, np.generic)) or not hasattr(value, "dtype")
 
 
 def _check_dtype(owner, name, value, kinds):
@@ -180,10 +188,10 @@ def _check_shape(owner, name, tensor, allowed):
         for wanted in allowed:
             if len(shape) == len(wanted) and _sizes_fit(shape, wanted) is True:
                 return
-    names = " or ".join(f"({''.join(axis + ', ' for axis in w)})" for w in allowed)
+    names = " or ".join(str(tuple(axes)).replace("'", "") for axes in allowed)
     sizes = ", ".join(f"{axis}={size}" for axis, size in allowed[-1].items())
     raise ValueError(
-        f"{owner}: `{name}` must be of shape {names.replace(', )', ',)')}, and the "
+        f"{owner}: `{name}` must be of shape {names}, and the "
         f"input has {sizes}. Received: {name} of shape {shape}"
     )
 

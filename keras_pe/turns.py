@@ -97,7 +97,7 @@ def rows_at(rows, turns, dtype):
         if keras.backend.standardize_dtype(positions.dtype) == dtype:
             angles = positions[..., None] * ops.convert_to_tensor(turns.rates)
             return ops.sin(angles + ops.convert_to_tensor(turns.start))
-    phases = _phases(whole, _constants(turns)) + ops.convert_to_tensor(turns.first)
+    phases = _phases(whole, turns) + ops.convert_to_tensor(turns.first)
     if fraction is not None:
         part = ops.cast(fraction, "float32")[..., None]
         part = part * ops.cast(turns.turn, "float32")
@@ -121,33 +121,30 @@ def rows_from(rows, turns, dtype):
     block = max(1, min(length, _BLOCK)) if isinstance(length, int) else _BLOCK
     blocks = (length + block - 1) // block
     starts = whole[..., None] + block * ops.arange(blocks, dtype="int32")
-    constants = _constants(turns)
-    starts = _phases(starts, constants) + ops.convert_to_tensor(turns.first)
-    steps = _phases(ops.arange(block, dtype="int32"), constants)
+    # As tensors once: a graph then holds one copy of each, not two.
+    turns = Turns(*map(ops.convert_to_tensor, turns[:5]), *turns[5:])
+    starts = _phases(starts, turns) + turns.first
+    steps = _phases(ops.arange(block, dtype="int32"), turns)
     a, b = _wall(_sine_and_cosine(starts)), _sine_and_cosine(steps)
     if valid is not None:
         a = ops.where(valid[..., None, None], a, _NAN)
     table = a[0][..., None, :] * b[1] + a[1][..., None, :] * b[0]
     lead = tuple(ops.shape(starts))[:-2]
-    table = ops.reshape(table, (*lead, blocks * block, len(turns.high)))
+    table = ops.reshape(table, (*lead, blocks * block, turns.high.shape[0]))
     # Not `[..., :length, :]`: the LiteRT converter takes no ellipsis.
     return table[:, :length] if lead else table[:length]
 
 
-def _constants(turns):
-    """Return what `_phases` needs as tensors: once for a graph, that holds them."""
-    parts = turns.high, turns.middle, turns.low, turns.lowest
-    return [ops.convert_to_tensor(part) for part in parts]
-
-
-def _phases(positions, constants):
+def _phases(positions, turns):
     """Return int32 `(..., d_model)`: `position * rate` in units of 2**-32 turns."""
-    high, middle, low, lowest = constants
     a = ops.floor_divide(positions, 2**15)
     b = positions - a * 2**15
     a, b, positions = a[..., None], b[..., None], positions[..., None]
-    carry = ops.cast(b, "float32") * low + ops.cast(a, "float32") * lowest
-    return positions * high + a * middle + ops.cast(carry, "int32")
+    carry = ops.cast(b, "float32") * ops.convert_to_tensor(turns.low)
+    carry = carry + ops.cast(a, "float32") * ops.convert_to_tensor(turns.lowest)
+    phases = positions * ops.convert_to_tensor(turns.high)
+    phases = phases + a * ops.convert_to_tensor(turns.middle)
+    return phases + ops.cast(carry, "int32")
 
 
 def _fold(phases):
