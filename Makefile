@@ -33,4 +33,4 @@ numbers: .venv/installed
 	touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv .venv-* build dist *.egg-info

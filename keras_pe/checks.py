@@ -49,9 +49,9 @@ def check_layout(value):
 
 
 def _is_bool(value):
-    # NumPy's bool has no common base with Python's; both answer to `__index__`
-    # or to `float`, and neither is a size.
-    return type(value).__name__ in ("bool", "bool_")
+    # NumPy's bools and tensors of bool too answer to `__index__` or to `float`.
+    bools = hasattr(value, "dtype") and dtype_name(value) == "bool"
+    return bools or isinstance(value, bool)
 
 
 def check_float_dtype(name, value):

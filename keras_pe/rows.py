@@ -1,8 +1,8 @@
 """Which rows of an encoding a call needs, and the checks of what it was given.
 
 Three steps, in the order in which a layer takes them: `standardize` makes plain
-numbers and arrays safe to hand to any backend, `check_call` raises what shapes,
-dtypes and plain numbers show, `find_rows` finds the rows and checks their numbers:
+numbers and arrays safe to hand to any backend and checks dtypes, `check_call` raises
+what shapes and plain numbers show, `find_rows` finds the rows and checks their numbers:
 at once where they are known, else as the TensorFlow graph runs.
 """
 
@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_pe.checks import dtype_name
+from keras_pe.checks import dtype_name, is_dense
 
 _FIRST, _LAST = -(2**31), 2**31 - 1  # the positions that int32 holds
 _INTEGERS = ("int", "uint")
@@ -55,20 +55,23 @@ def standardize(owner, positions, start_index):
                 f"Received: positions={positions}, start_index={start_index}"
             )
         return standardize_positions(owner, positions), start_index
-    if _is_plain(start_index):
-        start = np.asarray(start_index)
-        _check_dtype(owner, "start_index", start, _INTEGERS)
+    plain = _is_plain(start_index)
+    start = np.asarray(start_index) if plain else start_index
+    _check_dtype(owner, "start_index", start, _INTEGERS)
+    if plain:
         _check_int32(owner, "start_index", start)
-        start_index = start.astype("int32") if start.ndim else int(start)
-    return positions, start_index
+        start = start.astype("int32") if start.ndim else int(start)
+    return None, start
 
 
 def standardize_positions(owner, positions):
     """Return `positions` as `standardize` does."""
-    if not _is_plain(positions):
-        return positions
-    positions = np.asarray(positions)
+    plain = _is_plain(positions)
+    if plain:
+        positions = np.asarray(positions)
     _check_dtype(owner, "positions", positions, _NUMBERS)
+    if not plain:
+        return positions
     if positions.dtype.kind not in "iu":
         exact = positions.astype("float64")
         if not np.all(np.isfinite(exact) & (exact == np.rint(exact))):
@@ -79,7 +82,7 @@ def standardize_positions(owner, positions):
 
 
 def check_call(owner, shape, positions, start_index, max_length):
-    """Raise ValueError for what shapes, dtypes and a plain `start_index` show."""
+    """Raise ValueError for what shapes and a plain `start_index` show."""
     batch, time = shape[0], shape[-2]
     if positions is not None:
         _check_dtype(owner, "positions", positions, _NUMBERS)
@@ -90,7 +93,6 @@ def check_call(owner, shape, positions, start_index, max_length):
             [{"time": time}, {"batch": batch, "time": time}],
         )
     elif not isinstance(start_index, int):
-        _check_dtype(owner, "start_index", start_index, _INTEGERS)
         _check_shape(owner, "start_index", start_index, [{}, {"batch": batch}])
     elif not _run_fits(start_index, time or 0, max_length):
         _refuse(_run(owner, start_index, time or 0, max_length)())
@@ -130,14 +132,13 @@ def find_rows(owner, inputs, positions, start_index, max_length):
         start = _fit(owner, "start_index", start, {"batch": batch})
     whole, valid = _to_int32(start, None)
     fits = _run_fits(whole, time, max_length)
-    valid = fits if valid is None else ops.logical_and(valid, fits)
+    valid = fits if valid is None else valid & fits
     received = _run(owner, start, time, max_length)
     return Rows(_require(ops.all(valid), whole, received), valid=valid, length=time)
 
 
 def rows_of_positions(owner, positions, max_length=None):
     """Return the `Rows` of a tensor of positions, its numbers checked."""
-    _check_dtype(owner, "positions", positions, _NUMBERS)
     if "float" not in dtype_name(positions):
         whole, valid = _to_int32(positions, max_length)
         if valid is None:
@@ -151,12 +152,12 @@ def rows_of_positions(owner, positions, max_length=None):
     numbers = ops.where(finite, positions, ops.zeros_like(positions))
     first, last = _limits(max_length)
     # float32 would round the last position, 2**31 - 1, up to 2**31.
-    within = ops.logical_and(numbers >= first, ops.ceil(numbers) < float(last + 1))
+    within = (numbers >= first) & (ops.ceil(numbers) < float(last + 1))
     received = _extremes(owner, numbers, max_length)
     numbers = _require(ops.all(within), numbers, received)
     numbers = ops.where(within, numbers, ops.zeros_like(numbers))
     whole = ops.floor(numbers)
-    valid = ops.logical_and(finite, within)
+    valid = finite & within
     return Rows(ops.cast(whole, "int32"), fraction=numbers - whole, valid=valid)
 
 
@@ -165,6 +166,8 @@ def _is_plain(value):
 
 
 def _check_dtype(owner, name, value, kinds):
+    if not is_dense(value):
+        raise ValueError(f"{owner}: `{name}` must be dense. Received: {name}={value}")
     if not dtype_name(value).startswith(kinds):
         numbers = "integers" if kinds == _INTEGERS else "integers or floats"
         raise ValueError(
@@ -223,9 +226,10 @@ def _to_int32(numbers, max_length):
         numbers = ops.cast(numbers, "int32")
         if max_length is None:
             return numbers, None
-    valid = ops.less_equal(numbers, last)
+    # Not by `ops.less_equal`, which may compare uint64 as float32.
+    valid = numbers <= last
     if dtype_name(numbers).startswith("int"):
-        valid = ops.logical_and(valid, ops.greater_equal(numbers, first))
+        valid = valid & (numbers >= first)
     numbers = ops.where(valid, numbers, ops.zeros_like(numbers))
     return ops.cast(numbers, "int32"), valid
 

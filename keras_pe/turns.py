@@ -174,4 +174,4 @@ def _wall(table):
     Otherwise XLA inlines these sines into the products and takes them again for
     every row and every member of the batch: measured, 6 to 14 times the time.
     """
-    return ops.max(ops.stack([table, ops.full_like(table, -2.0)]), axis=0)
+    return ops.sum(ops.stack([table, ops.zeros_like(table)]), axis=0)
