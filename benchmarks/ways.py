@@ -134,7 +134,7 @@ def saved_model_bytes(make):
 
 
 def litert(make):
-    """Return the error of the converted graph at a length unknown before, or why not."""
+    """Return the error of the converted graph at a new length, or why there is none."""
     add = tf.function(adder(make, moving=False), input_signature=[SPEC, START])
     concrete = add.get_concrete_function()
     converter = tf.lite.TFLiteConverter.from_concrete_functions([concrete], add)

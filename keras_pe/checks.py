@@ -9,15 +9,16 @@ import keras
 LAYOUTS = ("interleaved", "halves")
 
 
-def check_size(name, value, minimum=1):
-    """Return `value` as a Python int of at least `minimum`, or raise ValueError."""
+def check_size(name, value, minimum=1, maximum=math.inf):
+    """Return `value` as a Python int within these bounds, or raise ValueError."""
     try:
         size = None if _is_bool(value) else operator.index(value)
     except (TypeError, AttributeError):  # TensorFlow's tensors raise the latter
         size = None
-    if size is None or size < minimum:
+    if size is None or not minimum <= size <= maximum:
+        limit = "" if maximum == math.inf else f" and at most {maximum}"
         raise ValueError(
-            f"`{name}` must be an integer of at least {minimum}. "
+            f"`{name}` must be an integer of at least {minimum}{limit}. "
             f"Received: {name}={value!r}"
         )
     return size
@@ -65,6 +66,11 @@ def dtype_name(tensor):
     """Return the name of the dtype of anything with one, such as "float32"."""
     dtype = tensor.dtype
     return getattr(dtype, "name", str(dtype).removeprefix("torch."))
+
+
+def has_rank(tensor):
+    """Return whether the rank is known: TensorFlow has graphs where it is not."""
+    return getattr(tensor.shape, "rank", 0) is not None
 
 
 def is_dense(tensor):

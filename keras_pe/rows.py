@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_pe.checks import dtype_name, is_dense
+from keras_pe.checks import dtype_name, has_rank, is_dense
 
 _FIRST, _LAST = -(2**31), 2**31 - 1  # the positions that int32 holds
 _INTEGERS = ("int", "uint")
@@ -57,7 +57,7 @@ def standardize(owner, positions, start_index):
         return standardize_positions(owner, positions), start_index
     plain = _is_plain(start_index)
     start = np.asarray(start_index) if plain else start_index
-    _check_dtype(owner, "start_index", start, _INTEGERS)
+    _check_kind(owner, "start_index", start, _INTEGERS)
     if plain:
         _check_int32(owner, "start_index", start)
         start = start.astype("int32") if start.ndim else int(start)
@@ -69,7 +69,7 @@ def standardize_positions(owner, positions):
     plain = _is_plain(positions)
     if plain:
         positions = np.asarray(positions)
-    _check_dtype(owner, "positions", positions, _NUMBERS)
+    _check_kind(owner, "positions", positions, _NUMBERS)
     if not plain:
         return positions
     if positions.dtype.kind not in "iu":
@@ -85,7 +85,7 @@ def check_call(owner, shape, positions, start_index, max_length):
     """Raise ValueError for what shapes and a plain `start_index` show."""
     batch, time = shape[0], shape[-2]
     if positions is not None:
-        _check_dtype(owner, "positions", positions, _NUMBERS)
+        _check_kind(owner, "positions", positions, _NUMBERS)
         _check_shape(
             owner,
             "positions",
@@ -165,14 +165,18 @@ def _is_plain(value):
     return isinstance(value, (np.ndarray, np.generic)) or not hasattr(value, "dtype")
 
 
-def _check_dtype(owner, name, value, kinds):
-    if not is_dense(value):
-        raise ValueError(f"{owner}: `{name}` must be dense. Received: {name}={value}")
+def _check_kind(owner, name, value, kinds):
+    if not is_dense(value) or not has_rank(value):
+        raise ValueError(
+            f"{owner}: `{name}` must be dense and of a known rank. "
+            f"Received: {name}={value}"
+        )
     if not dtype_name(value).startswith(kinds):
         numbers = "integers" if kinds == _INTEGERS else "integers or floats"
+        # NumPy makes objects of integers that no dtype holds.
         raise ValueError(
-            f"{owner}: `{name}` must be {numbers}. "
-            f"Received: {name} of dtype {dtype_name(value)}"
+            f"{owner}: `{name}` must be {numbers}, in {_FIRST}..{_LAST}. "
+            f"Received: {name}={value} of dtype {dtype_name(value)}"
         )
 
 
@@ -187,10 +191,9 @@ def _check_int32(owner, name, array):
 def _check_shape(owner, name, tensor, allowed):
     """Raise where no shape of `allowed` fits, as far as sizes are known (not None)."""
     shape = tensor.shape
-    if getattr(shape, "rank", 0) is not None:
-        for wanted in allowed:
-            if len(shape) == len(wanted) and _sizes_fit(shape, wanted) is True:
-                return
+    for wanted in allowed:
+        if len(shape) == len(wanted) and _sizes_fit(shape, wanted) is True:
+            return
     names = " or ".join(str(tuple(axes)).replace("'", "") for axes in allowed)
     sizes = ", ".join(f"{axis}={size}" for axis, size in allowed[-1].items())
     raise ValueError(

@@ -12,6 +12,7 @@ from keras_pe.checks import (
     check_size,
     check_wavelength,
     dtype_name,
+    has_rank,
     is_dense,
 )
 from keras_pe.recipe import sinusoids
@@ -103,7 +104,7 @@ class PositionalEncoding(keras.layers.Layer):
         # 256: so this layer casts its input itself.
         super().__init__(autocast=False, **kwargs)
         if max_length is not None:
-            max_length = check_size("max_length", max_length)
+            max_length = check_size("max_length", max_length, maximum=2**31)
         self.max_length = max_length
         self.max_wavelength = check_wavelength(max_wavelength)
         self.layout = check_layout(layout)
@@ -111,7 +112,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape):
-        if len(input_shape) < 3 or input_shape[-1] is None:
+        if len(input_shape) < 3 or not input_shape[-1]:
             raise ValueError(
                 f"{self._owner} takes inputs of shape (batch, ..., time, d_model) with "
                 f"a known d_model. Received: input_shape={tuple(input_shape)}"
@@ -164,10 +165,16 @@ class PositionalEncoding(keras.layers.Layer):
                 f"{self._owner} takes a dense tensor: make it one first, with "
                 f"`to_tensor()` or the like. Received: inputs={inputs}"
             )
-        if hasattr(inputs, "dtype") and "float" not in dtype_name(inputs):
+        if not hasattr(inputs, "dtype"):
+            raise ValueError(f"{self._owner} takes a tensor. Received: inputs={inputs}")
+        if "float" not in dtype_name(inputs):
             raise ValueError(
                 f"{self._owner} takes a float tensor: put it after an Embedding layer, "
                 f"not on token ids. Received: inputs of dtype {dtype_name(inputs)}"
+            )
+        if not has_rank(inputs):
+            raise ValueError(
+                f"{self._owner} takes inputs of a known rank. Received: inputs={inputs}"
             )
 
     def _check(self, inputs, positions, start_index):
@@ -189,8 +196,8 @@ class PositionalEncoding(keras.layers.Layer):
                 return ops.convert_to_tensor(table[start : start + length])
             table = ops.convert_to_tensor(table)
             if isinstance(start, int):
-                # The slice stops at the table's end; the reshape then does not fit.
-                return ops.reshape(table[start : start + length], (length, d_model))
+                # At the end the slice stops, and fits no input but by the row of NaN.
+                return table[start : start + length]
             rows = rows.spread()
             index = ops.where(rows.valid, rows.whole, self.max_length)
             return ops.take(table, index, axis=0)

@@ -12,9 +12,8 @@ import warnings
 
 import keras
 import numpy as np
-from keras import ops
-
 import processes
+from keras import ops
 
 BACKEND = keras.config.backend()
 # torch.compile needs a C++ compiler on the machine, and minutes.

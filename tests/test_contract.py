@@ -2,11 +2,11 @@
 
 import inspect
 
+import contract
 import keras
 import pytest
 
 import keras_pe
-import contract
 
 # The layer, arguments of the case, others that give another result, a shape.
 CASES = {

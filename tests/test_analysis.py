@@ -1,0 +1,129 @@
+"""The mathematics of the encoding: shifts are rotations, products show distance."""
+
+import math
+
+import numpy as np
+import pytest
+from oracle import exact_rows, formula_rows
+
+from keras_pe.analysis import offset_similarity, shift_matrix
+
+LAYOUTS = ["interleaved", "halves"]
+SHIFTS = [0, 1, -1, 0.5, -2.25, 7, 1000, -100000, np.float32(0.25), np.int64(3)]
+ODD = r"`d_model` must be even: .* Received: d_model="
+BAD_SIZE = r"`d_model` must be an integer of at least 2. Received: d_model="
+SIZES = [(3, ODD), (513, ODD), *((bad, BAD_SIZE) for bad in (0, 1, -2, True, 2.5, "8"))]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("max_wavelength", [10000.0, 50.0])
+@pytest.mark.parametrize("k", SHIFTS)
+@pytest.mark.parametrize("d_model", [2, 4, 10, 64])
+def test_a_shift_is_one_matrix_for_every_position(d_model, k, max_wavelength, layout):
+    kwargs = {"max_wavelength": max_wavelength, "layout": layout}
+    matrix = shift_matrix(k, d_model, **kwargs)
+    positions = np.array([0, 1, -5, 17.5, 4096])
+    rows = exact_rows(positions, d_model, **kwargs)
+    shifted = exact_rows(positions + float(k), d_model, **kwargs)
+    error = np.abs(rows @ matrix.T - shifted).max()
+    assert matrix.dtype == "float64"
+    assert matrix.shape == (d_model, d_model)
+    assert error < 1e-9, f"measured {error}"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("k", SHIFTS)
+def test_a_shift_is_a_rotation(k, layout):
+    matrix = shift_matrix(k, 12, layout=layout)
+    np.testing.assert_allclose(matrix @ matrix.T, np.eye(12), atol=1e-14)
+    assert np.linalg.det(matrix) == pytest.approx(1, abs=1e-13)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(("a", "b"), [(1, 2), (7, -7), (0.5, 0.25), (-300, 12.5)])
+def test_shifts_add(a, b, layout):
+    product = shift_matrix(a, 8, layout=layout) @ shift_matrix(b, 8, layout=layout)
+    np.testing.assert_allclose(
+        product, shift_matrix(a + b, 8, layout=layout), atol=1e-12
+    )
+
+
+def test_the_smallest_shift_by_hand():
+    sine, cosine = math.sin(1), math.cos(1)
+    np.testing.assert_allclose(shift_matrix(1, 2), [[cosine, sine], [-sine, cosine]])
+    np.testing.assert_array_equal(shift_matrix(0, 6), np.eye(6))
+
+
+@pytest.mark.parametrize(("d_model", "match"), SIZES)
+def test_a_size_without_pairs_is_refused(d_model, match):
+    with pytest.raises(ValueError, match=match):
+        shift_matrix(1, d_model)
+    with pytest.raises(ValueError, match=match):
+        offset_similarity(1, d_model)
+
+
+@pytest.mark.parametrize("k", ["1", None, 1j, True, [True, False]], ids=repr)
+def test_a_shift_that_is_no_number_is_refused(k):
+    with pytest.raises(ValueError, match=r"`k` must be real. Received: k="):
+        shift_matrix(k, 4)
+    with pytest.raises(ValueError, match=r"`k` must be real. Received: k="):
+        offset_similarity(k, 4)
+
+
+@pytest.mark.parametrize("k", [[1], [1, 2], np.ones((1, 1))], ids=repr)
+def test_a_matrix_is_of_one_shift(k):
+    with pytest.raises(ValueError, match=r"`k` must be one number. Received: k="):
+        shift_matrix(k, 4)
+
+
+@pytest.mark.parametrize("max_wavelength", [0, -1.0, math.inf, math.nan, "1", True])
+@pytest.mark.parametrize("function", [shift_matrix, offset_similarity])
+def test_a_bad_wavelength_is_refused(function, max_wavelength):
+    match = "`max_wavelength` .* above 0. Received: max_wavelength="
+    with pytest.raises(ValueError, match=match):
+        function(1, 4, max_wavelength=max_wavelength)
+
+
+@pytest.mark.parametrize("layout", ["sines", None, ["halves"]], ids=repr)
+def test_an_unknown_layout_is_refused(layout):
+    with pytest.raises(
+        ValueError, match=r"`layout` .*'interleaved', 'halves'.*layout="
+    ):
+        shift_matrix(1, 4, layout=layout)
+
+
+@pytest.mark.parametrize("max_wavelength", [10000.0, 50.0])
+@pytest.mark.parametrize("d_model", [2, 6, 64])
+@pytest.mark.parametrize("position", [0, 3, -40.5, 100000])
+def test_similarity_is_the_product_of_two_rows(position, d_model, max_wavelength):
+    offsets = np.array([0, 1, -1, 0.5, 30, -2000])
+    kwargs = {"max_wavelength": max_wavelength}
+    (row,) = exact_rows([position], d_model, **kwargs)
+    products = exact_rows(position + offsets, d_model, **kwargs) @ row
+    error = np.abs(offset_similarity(offsets, d_model, **kwargs) - products).max()
+    assert error < 1e-10, f"measured {error}"
+
+
+@pytest.mark.parametrize("d_model", [2, 6, 512])
+def test_similarity_is_largest_at_zero_and_symmetric(d_model):
+    offsets = np.arange(1, 200)
+    ahead, behind = (offset_similarity(k, d_model) for k in (offsets, -offsets))
+    assert offset_similarity(0, d_model) == d_model / 2
+    assert ahead.max() < d_model / 2
+    np.testing.assert_array_equal(ahead, behind)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (0,), (2, 1, 0)])
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "float16", "float64"])
+def test_similarity_has_the_shape_of_its_offsets(shape, dtype):
+    offsets = np.full(shape, 3, dtype)
+    similarity = offset_similarity(offsets, 4)
+    assert np.shape(similarity) == shape
+    assert similarity.dtype == "float64"
+    wanted = math.cos(3) + math.cos(0.03)
+    np.testing.assert_allclose(similarity, np.full(shape, wanted), rtol=1e-15)
+
+
+def test_similarity_of_a_list_by_the_formula():
+    first, second = formula_rows([2, 7], 4)
+    assert offset_similarity([5], 4) == pytest.approx([first @ second], abs=1e-14)

@@ -1,0 +1,213 @@
+"""The row maker: exact rates, exact phases, and the rows that come from them."""
+
+import itertools
+
+import keras
+import mpmath
+import numpy as np
+import pytest
+from keras import ops
+from oracle import exact_rows, exact_rows_fast, formula_rows, turn_bits
+
+from keras_pe import turns
+from keras_pe.rows import Rows
+from keras_pe.turns import rows_at, rows_from, sinusoid_turns
+
+WAVELENGTHS = [10000.0, 1000.0, 500000.0, 1.0, 0.37, 1e-3, 1e-45, 1e30, 1.7e308]
+EDGES = [0, 1, -1, 2**15, 2**30, 2**30 - 1, 1 - 2**30, -(2**30), 2**31 - 1, -(2**31)]
+NEAR = [edge + step for edge in (2**29, 2**30, -(2**30)) for step in range(-9, 10)]
+# JAX has no float64 unless it is asked to: its rows are then float32 ones.
+FLOAT64 = {"jax": ("float32", 3e-7)}.get(keras.config.backend(), ("float64", 1e-9))
+
+
+def random_positions(size=2000, seed=1):
+    drawn = np.random.default_rng(seed).integers(-(2**31), 2**31, size)
+    return np.concatenate([drawn, EDGES, NEAR]).astype("int32")
+
+
+def rows(maker, dtype, d_model, max_wavelength, layout, *args, **kwargs):
+    made = sinusoid_turns(d_model, max_wavelength, layout)
+    return ops.convert_to_numpy(maker(Rows(*args, **kwargs), made, dtype))
+
+
+def at(positions, d_model=16, max_wavelength=10000.0, layout="interleaved", **kwargs):
+    whole = ops.convert_to_tensor(np.array(positions, "int32"))
+    return rows(rows_at, "float32", d_model, max_wavelength, layout, whole, **kwargs)
+
+
+@pytest.mark.parametrize("max_wavelength", [10000.0, 0.01])
+@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("d_model", [1, 5, 6])
+def test_the_oracles_agree(d_model, layout, max_wavelength):
+    positions = [0, 1, -3, 0.5, 1e6 - 0.3, np.float32(70000.7), np.int32(99), -77777]
+    kwargs = {"max_wavelength": max_wavelength, "layout": layout}
+    exact = exact_rows(positions, d_model, **kwargs)
+    fast = exact_rows_fast(positions, d_model, **kwargs)
+    formula = formula_rows(map(float, positions), d_model, **kwargs)
+    assert np.abs(fast - exact).max() < 4e-15
+    assert np.abs(formula - exact).max() < 1e-15 + 1e6 * 2**-52 / min(max_wavelength, 1)
+
+
+def test_the_fast_oracle_is_exact_at_every_position():
+    positions = [*random_positions(50).tolist(), 2**31, 2.0**31 - 0.25, -12345678.875]
+    difference = exact_rows_fast(positions, 10) - exact_rows(positions, 10)
+    assert np.abs(difference).max() < 4e-15
+
+
+@pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
+@pytest.mark.parametrize("d_model", [1, 2, 5, 64])
+def test_rates_hold_62_exact_bits_of_a_turn(d_model, max_wavelength):
+    made = sinusoid_turns(d_model, max_wavelength, "interleaved")
+    wanted = [bits % 2**62 for bits in turn_bits(d_model, 62, max_wavelength)]
+    high = made.high.view("uint32").tolist()
+    middle, lowest = made.middle.tolist(), (made.lowest * 2.0**15).tolist()
+    assert made.first.tolist() == [channel % 2 * 2**30 for channel in range(d_model)]
+    for channel, bits in enumerate(wanted):
+        parts = (high[channel] << 30) + (middle[channel] << 15) + int(lowest[channel])
+        assert parts == bits
+        assert made.low[channel] == np.float32(bits % 2**30 / 2**30)
+
+
+@pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
+@pytest.mark.parametrize("d_model", [1, 2, 5, 64])
+def test_float64_rates_are_the_nearest(d_model, max_wavelength):
+    made = sinusoid_turns(d_model, max_wavelength, "interleaved")
+    for channel in range(d_model):
+        with mpmath.workdps(400):
+            power = mpmath.mpf(channel - channel % 2) / d_model
+            rate = mpmath.mpf(max_wavelength) ** -power
+            assert made.rates[channel] == float(rate)
+            assert made.turn[channel] == float(rate / (2 * mpmath.pi))
+
+
+@pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
+@pytest.mark.parametrize("d_model", [2, 32])
+def test_phases_are_exact_for_every_int32_position(d_model, max_wavelength):
+    positions = random_positions(500 if d_model == 32 else 2000)
+    made = sinusoid_turns(d_model, max_wavelength, "interleaved")
+    phases = turns._phases(ops.convert_to_tensor(positions), made)
+    assert keras.backend.standardize_dtype(phases.dtype) == "int32"
+    # In units of 2**-40 turns, of which a phase leaves out the last 8 bits.
+    bits = np.array(turn_bits(d_model, 100, max_wavelength), object)
+    exact = (positions.astype(object)[:, None] * bits >> 60) % 2**40
+    ours = ops.convert_to_numpy(phases).astype(object) * 2**8
+    errors = np.abs((ours - exact + 2**39) % 2**40 - 2**39) / 2**8
+    error, near = errors.max(), errors[abs(positions.astype("int64")) < 2**30].max()
+    assert near < 2.01, f"measured {near} units of 2**-32 turns"
+    assert error < 3.01, f"measured {error} units of 2**-32 turns"
+
+
+def test_whole_turns_fall_away():
+    # A step of 2**32 units is a whole turn, so the position wraps as the phase does.
+    made = turns.Turns(*(row[:1] for row in sinusoid_turns(1, 1.0, "interleaved")))
+    made = made._replace(high=np.array([2**30 + 1], "int32"), middle=made.middle * 0)
+    made = made._replace(low=made.low * 0, lowest=made.lowest * 0)
+    positions = random_positions(100)
+    phases = turns._phases(ops.convert_to_tensor(positions), made)
+    wanted = positions.astype("int64") * (2**30 + 1)
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(phases)[:, 0], wanted.astype("int32")
+    )
+
+
+@pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
+@pytest.mark.parametrize("d_model", [1, 2, 7, 16])
+def test_rows_at_any_int32_position(d_model, max_wavelength):
+    positions = random_positions(300)
+    ours = at(positions, d_model, max_wavelength)
+    exact = exact_rows_fast(positions, d_model, max_wavelength=max_wavelength)
+    error = np.abs(ours - exact).max()
+    assert ours.dtype == "float32"
+    assert error < 1.5e-7, f"measured {error}"
+
+
+@pytest.mark.parametrize(
+    "start", [0, 1, 127, 128, -70, 2**20 + 3, 2**30 - 300, 2**31 - 600]
+)
+@pytest.mark.parametrize("length", [0, 1, 128, 129, 600])
+def test_rows_from_a_start(start, length):
+    run = rows(rows_from, "float32", 6, 10000.0, "halves", start, length=length)
+    exact = exact_rows_fast(range(start, start + length), 6, layout="halves")
+    error = np.abs(run - exact).max(initial=0)
+    assert run.shape == (length, 6)
+    assert error < 3e-7, f"measured {error}"
+
+
+def test_rows_from_several_starts():
+    starts = [5, 0, 2**29, -1000]
+    whole = ops.convert_to_tensor(np.array(starts, "int32"))
+    runs = rows(rows_from, "float32", 6, 10000.0, "interleaved", whole, length=200)
+    assert runs.shape == (4, 200, 6)
+    for run, start in zip(runs, starts, strict=True):
+        error = np.abs(run - exact_rows_fast(range(start, start + 200), 6)).max()
+        assert error < 3e-7, f"measured {error} from {start}"
+
+
+def test_rows_from_no_start():
+    whole = ops.convert_to_tensor(np.zeros(0, "int32"))
+    runs = rows(rows_from, "float32", 6, 10000.0, "interleaved", whole, length=7)
+    assert runs.shape == (0, 7, 6)
+
+
+@pytest.mark.parametrize("maker", [rows_at, rows_from])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_are_not_valid_are_nan(maker, dtype):
+    whole = ops.convert_to_tensor(np.array([3, 4, 5], "int32"))
+    valid = ops.convert_to_tensor(np.array([True, False, True]))
+    length = {"length": 7} if maker is rows_from else {}
+    made = rows(maker, dtype, 6, 1e4, "interleaved", whole, valid=valid, **length)
+    assert np.isnan(made[1]).all()
+    assert np.isfinite(made[[0, 2]]).all()
+
+
+# Below 1, a fraction is itself many turns, and float32 has that much less of it.
+@pytest.mark.parametrize(
+    ("max_wavelength", "bound"),
+    [(10000.0, 3e-7), (1e30, 3e-7), (0.37, 3e-7), (0.01, 1e-5)],
+)
+def test_rows_with_a_fraction(max_wavelength, bound):
+    whole = [0, -1, 7, 1000, 2**22, -(2**22), 2**30]
+    parts = np.array([0, 0.5, 0.25, 0.999, 2**-20], "float32")
+    pairs = list(itertools.product(whole, parts))
+    fraction = ops.convert_to_tensor(np.array([part for _, part in pairs]))
+    ours = at([p for p, _ in pairs], 8, max_wavelength, fraction=fraction)
+    positions = [p + float(part) for p, part in pairs]
+    exact = exact_rows_fast(positions, 8, max_wavelength=max_wavelength)
+    error = np.abs(ours - exact).max()
+    assert error < bound, f"measured {error}"
+
+
+@pytest.mark.parametrize("d_model", [1, 2, 3, 8, 9])
+def test_halves_are_the_same_channels_in_another_order(d_model):
+    positions = random_positions(20)
+    pairs, halves = at(positions, d_model), at(positions, d_model, layout="halves")
+    middle = (d_model + 1) // 2
+    np.testing.assert_array_equal(halves[:, :middle], pairs[:, 0::2])
+    np.testing.assert_array_equal(halves[:, middle:], pairs[:, 1::2])
+
+
+def test_two_different_arguments_never_share_a_table():
+    sets = list(itertools.product([4, 5], [100.0, 100.5], ["interleaved", "halves"]))
+    for d_model, max_wavelength, layout in [*sets, *reversed(sets)]:
+        kwargs = {"max_wavelength": max_wavelength, "layout": layout}
+        ours = at([17], d_model, **kwargs)
+        assert np.abs(ours - formula_rows([17], d_model, **kwargs)).max() < 1.5e-7
+
+
+@pytest.mark.parametrize("max_wavelength", [10000.0, 1e30, 1.0])
+def test_float64_rows(max_wavelength):
+    dtype, bound = FLOAT64
+    positions = np.array([0, 1, -1, 12345, 10**6, -(10**6)], "int32")
+    part = np.array([0, 0.5, 0.25, 1 / 3, 0, 0.9])
+    args, kwargs = (8, max_wavelength, "halves"), {"max_wavelength": max_wavelength}
+    whole, fraction = ops.convert_to_tensor(positions), ops.convert_to_tensor(part)
+    ours = rows(rows_at, "float64", *args, whole, fraction=fraction)
+    exact = exact_rows(positions + part, 8, layout="halves", **kwargs)
+    error = np.abs(ours - exact).max()
+    assert ours.dtype == dtype
+    assert error < bound, f"measured {error}"
+    run = rows(rows_from, "float64", *args, 999_900, length=101)
+    exact = exact_rows_fast(range(999_900, 1_000_001), 8, layout="halves", **kwargs)
+    error = np.abs(run - exact).max()
+    assert run.dtype == dtype
+    assert error < bound, f"measured {error}"
