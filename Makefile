@@ -19,10 +19,12 @@ lint: .venv/installed
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
 
-# Measures anew, and writes what it finds into the documents.
+# Measures anew, and writes what it finds into the documents: about 15 minutes.
 numbers: .venv/installed
-	$(VENV) -m benchmarks.accuracy
+	$(VENV) -m pip install --quiet --disable-pip-version-check --no-cache-dir keras-hub
+	$(VENV) -m benchmarks.promises
 	$(VENV) -m benchmarks.ways
+	$(VENV) -m benchmarks.classification
 	$(VENV) -m benchmarks.documents
 
 .venv/installed: setup.cfg pyproject.toml

@@ -151,12 +151,13 @@ def rows_of_positions(owner, positions, max_length=None):
     finite = ops.isfinite(positions)
     numbers = ops.where(finite, positions, ops.zeros_like(positions))
     first, last = _limits(max_length)
-    # float32 would round the last position, 2**31 - 1, up to 2**31.
-    within = (numbers >= first) & (ops.ceil(numbers) < float(last + 1))
+    # Both: float32 rounds 2**31 - 1 up to 2**31, which is no position.
+    within = (numbers <= float(last)) & (numbers < float(last + 1))
+    within = within & (numbers >= float(first))
     received = _extremes(owner, numbers, max_length)
     numbers = _require(ops.all(within), numbers, received)
     numbers = ops.where(within, numbers, ops.zeros_like(numbers))
-    whole = ops.floor(numbers)
+    whole = numbers // 1  # `ops.floor` gives float32 for float64 on torch
     valid = finite & within
     return Rows(ops.cast(whole, "int32"), fraction=numbers - whole, valid=valid)
 

@@ -190,7 +190,9 @@ class PositionalEncoding(keras.layers.Layer):
         precision = precision_of(self.compute_dtype)
         start, length = rows.whole, rows.length
         known = isinstance(start, int) and isinstance(length, int)
-        if self.max_length is not None and rows.fraction is None:
+        # The float64 angles of the recipe lose their turns under shorter waves.
+        recipe = self.max_wavelength >= 1 and rows.fraction is None
+        if recipe and self.max_length is not None:
             table = _bounded_table(self.max_length, *arguments, precision)
             if known:
                 return ops.convert_to_tensor(table[start : start + length])
@@ -201,12 +203,11 @@ class PositionalEncoding(keras.layers.Layer):
             rows = rows.spread()
             index = ops.where(rows.valid, rows.whole, self.max_length)
             return ops.take(table, index, axis=0)
-        if known and 4 * length * d_model <= _LARGEST_CONSTANT:
+        if recipe and known and 4 * length * d_model <= _LARGEST_CONSTANT:
             table = _small_table(start, length, *arguments, precision)
             return ops.convert_to_tensor(table)
-        turns = sinusoid_turns(*arguments)
         make = rows_at if length is None else rows_from
-        return make(rows, turns, precision)
+        return make(rows, sinusoid_turns(*arguments), precision)
 
 
 @functools.lru_cache(maxsize=8)

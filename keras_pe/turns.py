@@ -3,7 +3,7 @@
 A float32 angle has lost the fraction of its turn by position 10**6. Here each rate
 is a 62-bit fraction of a turn, and `position * rate` is taken in wrapping int32
 arithmetic, where whole turns fall away by themselves: what is left is the phase in
-units of 2**-32 turns, exact to about two units for every int32 position. Only then
+units of 2**-32 turns, exact to three units for every int32 position. Only then
 does it become a float32 angle, of at most a quarter turn, and a sine.
 
 Every channel is a sine: a cosine starts a quarter turn later. So the layout of the
@@ -27,7 +27,6 @@ _COARSE = np.float32(round(2 * math.pi * 2**8) / 2**22)  # 2**18 units, in 11 bi
 _COARSE_REST = np.float32(2 * math.pi / 2**14 - float(_COARSE))
 _NAN = np.float32(math.nan)
 _BLOCK = 128  # positions that share one rotation
-_TWO_PI = Decimal("6.28318530717958647692528676655900576839433879875021164194988918")
 
 
 class Turns(NamedTuple):
@@ -51,15 +50,16 @@ class Turns(NamedTuple):
 def sinusoid_turns(d_model, max_wavelength, layout):
     """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
     with localcontext() as context:
-        # 62 bits of the fraction need 19 digits behind the point, and a wavelength
-        # below 1 puts digits before it.
+        # 62 bits of the fraction are 19 digits behind the point, and a wavelength below
+        # 1 puts digits before it.
         context.prec = 50 + abs(Decimal(max_wavelength).adjusted())
         logarithm = Decimal(max_wavelength).ln()
         rates = [
             (-logarithm * (channel - channel % 2) / d_model).exp()
             for channel in channel_order(np.arange(d_model), layout).tolist()
         ]
-        turns = [rate / _TWO_PI for rate in rates]
+        two_pi = 8 * (4 * _arctan_of_inverse(5) - _arctan_of_inverse(239))  # Machin
+        turns = [rate / two_pi for rate in rates]
         bits = [int(turn % 1 * 2**62) for turn in turns]
     low = np.array([b % 2**30 for b in bits])
     cosine = channel_order(np.arange(d_model), layout) % 2
@@ -73,6 +73,15 @@ def sinusoid_turns(d_model, max_wavelength, layout):
         rates=np.array([float(rate) for rate in rates]),
         start=cosine * (math.pi / 2),
     )
+
+
+def _arctan_of_inverse(n):
+    """Return arctan(1 / n) in the precision of the context, by its power series."""
+    total, power, k = Decimal(0), 1 / Decimal(n), 1
+    while total + power / k != total:
+        total += power / k
+        power, k = -power / (n * n), k + 2
+    return total
 
 
 def precision_of(dtype):

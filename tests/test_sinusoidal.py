@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from oracle import exact_rows
 
 from keras_pe import PositionalEncoding
 
@@ -47,6 +48,16 @@ def check_rows(result, expected):
 
 
 # Arguments.
+
+
+@pytest.mark.parametrize("max_length", [None, 4096])
+@pytest.mark.parametrize("max_wavelength", [0.5, 1e-6, 1e-12, 5e-324])
+def test_waves_shorter_than_a_step(max_wavelength, max_length):
+    layer = PositionalEncoding(max_length=max_length, max_wavelength=max_wavelength)
+    expected = exact_rows([2000, 2001], 64, max_wavelength=max_wavelength)
+    for kwargs in (dict(start_index=2000), dict(positions=[2000, 2001])):
+        result = encode(zeros(1, 2, 64), layer, **kwargs)[0]
+        np.testing.assert_allclose(result, expected, rtol=0, atol=3e-7)
 
 
 def test_arguments_are_keyword_only():

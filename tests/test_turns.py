@@ -14,6 +14,7 @@ from keras_pe.rows import Rows
 from keras_pe.turns import rows_at, rows_from, sinusoid_turns
 
 WAVELENGTHS = [10000.0, 1000.0, 500000.0, 1.0, 0.37, 1e-3, 1e-45, 1e30, 1.7e308]
+WAVELENGTHS += [1e-300, 5e-324]
 EDGES = [0, 1, -1, 2**15, 2**30, 2**30 - 1, 1 - 2**30, -(2**30), 2**31 - 1, -(2**31)]
 NEAR = [edge + step for edge in (2**29, 2**30, -(2**30)) for step in range(-9, 10)]
 # JAX has no float64 unless it is asked to: its rows are then float32 ones.
