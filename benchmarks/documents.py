@@ -31,9 +31,13 @@ def promises():
         row = [f"time over adding a ready table, {size} x 512, length unknown"]
         ratios = [result["unknown_length_ratio"][p][size] for p in peers]
         rows.append(row + [ratio(quartiles) for quartiles in ratios])
+    sizes = [kilobytes(result["saved_bytes"][p]) for p in peers]
+    rows.append(["adds to saved_model.pb at 512 channels, one / two endpoints", *sizes])
     answers = {True: "passes", False: "lost"}
     rows.append(["mask of the embedding", *(answers[result["mask"][p]] for p in peers)])
-    return table(rows) + source(result)
+    bounded = kilobytes(result["saved_bytes_bounded"])
+    note = f"\nWith `max_length=8192` a SavedModel holds the table: {bounded}.\n"
+    return table(rows) + note + source(result)
 
 
 def ways():
@@ -42,7 +46,7 @@ def ways():
     rows = [["way", "error, p < 2**30", *times, "adds to saved_model.pb", "LiteRT"]]
     for name, way in result["ways"].items():
         size, lite = way["saved_model_bytes"], way["litert"]
-        error = "bounded" if way["error"] is None else number(way["error"])
+        error = "ends" if way["error"] is None else number(way["error"])
         lite = number(lite) if isinstance(lite, float) else "no"
         cells = [ratio(way[key]) for key in times]
         rows.append([name, error, *cells, f"{size / 1000:,.0f} kB", lite])
@@ -63,7 +67,8 @@ def classification():
     majority = f"{result['runs'][0]['majority']:.3f}"
     rows.append(["majority class", majority, "", "", ""])
     seeds = len({run["seed"] for run in result["runs"]})
-    note = f"\nMeans over {seeds} seeds, least and most in brackets.\n"
+    note = f"\nMeans over {seeds} seeds, least and most in brackets; seconds are the "
+    note += "median of the whole command.\n"
     return table(rows) + note + source(result)
 
 
@@ -73,6 +78,10 @@ def load(name):
 
 def number(value):
     return f"{value:.1e}" if value < 0.01 else f"{value:.2f}"
+
+
+def kilobytes(sizes):
+    return " / ".join(f"{size / 1000:,.0f} kB" for size in sizes)
 
 
 def ratio(quartiles):

@@ -10,10 +10,9 @@ import statistics
 import time
 
 RESULTS = pathlib.Path(__file__).parent / "results"
-PACKAGES = ("tensorflow", "keras", "numpy", "keras-hub")
 
 
-def ratios(functions, floor, rounds=9, seconds=0.1):
+def ratios(functions, floor, rounds=15, seconds=0.2):
     """Return, by name, the quartiles of each function's time over that of `floor`.
 
     All run in turn in every round, so that what else the machine does meets all of
@@ -39,10 +38,10 @@ def ratios(functions, floor, rounds=9, seconds=0.1):
     return {name: statistics.quantiles(q, n=4) for name, q in quotients.items()}
 
 
-def save(name, command, measured):
+def save(name, command, measured, packages=("tensorflow", "keras", "numpy")):
     """Write `results/NAME.json`: what was measured, when, with what, on what."""
     versions = {}
-    for package in PACKAGES:
+    for package in packages:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:

@@ -5,6 +5,9 @@ run: `python -m benchmarks.promises` writes `results/promises.json`. Without ker
 its column says so.
 """
 
+import pathlib
+import tempfile
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -15,6 +18,10 @@ from tests.oracle import exact_rows_fast
 
 D_MODEL = 512
 STEPS = 128
+
+
+def bounded():
+    return PositionalEncoding(max_length=8192)
 
 
 def main():
@@ -41,7 +48,12 @@ def main():
             },
             "unknown_length_ratio": price(layers),
             "mask": {name: keeps_mask(layer) for name, layer in layers.items()},
+            "saved_bytes": {name: saved_bytes(layer) for name, layer in layers.items()},
+            "saved_bytes_bounded": saved_bytes(
+                lambda: PositionalEncoding(max_length=8192)
+            ),
         },
+        packages=("tensorflow", "keras", "numpy", "keras-hub"),
     )
 
 
@@ -94,6 +106,25 @@ def price(layers):
             if name != "floor":
                 results.setdefault(name, {})[f"{batch} x {steps}"] = quartiles
     return results
+
+
+def saved_bytes(layer):
+    """Return what the layer adds to saved_model.pb, with one and with two endpoints."""
+
+    def size(layer, endpoints):
+        x = keras.Input((None, D_MODEL))
+        model = keras.Model(x, layer(x))
+        archive = keras.export.ExportArchive()
+        archive.track(model)
+        spec = tf.TensorSpec((None, None, D_MODEL), name="x")
+        for endpoint in range(endpoints):
+            archive.add_endpoint(f"serve_{endpoint}", lambda x: model(x), [spec])
+        with tempfile.TemporaryDirectory() as folder:
+            archive.write_out(folder, verbose=False)
+            return (pathlib.Path(folder) / "saved_model.pb").stat().st_size
+
+    nothing = keras.layers.Activation("linear")
+    return [size(layer(), n) - size(nothing, n) for n in (1, 2)]
 
 
 def keeps_mask(layer):

@@ -6,7 +6,9 @@ LiteRT converter takes an unknown length: `python -m benchmarks.ways` writes
 """
 
 import functools
+import math
 import pathlib
+import re
 import tempfile
 from unittest import mock
 
@@ -33,7 +35,7 @@ def table_sliced(start, length):
 
 def float64_angles(start, length):
     positions = tf.cast(start + tf.range(length), tf.float64)
-    angles = positions[:, None] * TURNS.rates + TURNS.start
+    angles = positions[:, None] * (2 * math.pi * TURNS.all_turns) + TURNS.start
     return tf.cast(tf.sin(angles), tf.float32)
 
 
@@ -51,7 +53,7 @@ def turns_rotated_blocks_without_wall(start, length):
 
 
 WAYS = {
-    "the document's table, sliced": table_sliced,
+    "the recipe's table, sliced": table_sliced,
     "float64 angles in the graph": float64_angles,
     "turns, a sine an element": turns_a_sine_an_element,
     "turns, rotated blocks, no wall": turns_rotated_blocks_without_wall,
@@ -141,7 +143,8 @@ def litert(make):
     try:
         model = converter.convert()
     except Exception as problem:
-        return f"no: {str(problem).strip().splitlines()[0][:60]}"
+        ops = re.findall(r"(?:TF Select|Custom) ops: (.*)", str(problem))
+        return f"no, it wants {', '.join(ops)}" if ops else "no"
     interpreter = tf.lite.Interpreter(model_content=model)
     index = {len(d["shape"]): d["index"] for d in interpreter.get_input_details()}
     interpreter.resize_tensor_input(index[3], (1, 700, D_MODEL))

@@ -56,7 +56,7 @@ def train(args):
         args.split = "characters" if args.data == "reviews" else "words"
     check_options(args)
     check_packages()
-    check_outputs(args.out, args.saved_models)
+    check_outputs(args.out, args.saved_models, args.data)
     classes, splits = load(args.data)
     for name, rows in splits.items():
         print(f"{name:<10} {len(rows):>7} texts")
@@ -201,7 +201,7 @@ def check_packages():
             )
 
 
-def check_outputs(out, saved_models):
+def check_outputs(out, saved_models, data):
     for option, folder in (("--out", out), ("--saved-models", saved_models)):
         path = next(filter(os.path.lexists, (folder, *folder.absolute().parents)))
         if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
@@ -209,6 +209,11 @@ def check_outputs(out, saved_models):
                 f"`{option}` must be a folder that can be written or created. "
                 f"Received: {str(folder)!r}, and {str(path)!r} is "
                 + ("read-only" if path.is_dir() else "a file")
+            )
+        if data != "reviews" and folder.resolve().is_relative_to(Path(data).resolve()):
+            raise InputError(
+                f"`{option}` must not lie in the folder of the texts. "
+                f"Received: {str(folder)!r} in {str(data)!r}"
             )
     ours = is_ours(out / "metrics.json")
     for path in (out / name for name in RESULTS):
@@ -284,9 +289,10 @@ def read_folder(folder):
             raise InputError(f"A class's name must be printable. Received: {path!r}")
         texts = [(read_text(file), path.name) for file in text_files(path)]
         if not any(text.strip() for text, _ in texts):
+            found = f"{len(texts)} `.txt` files, all empty" if texts else "none"
             raise InputError(
                 "A class's folder must have `.txt` files that are not empty. "
-                f"Received: {str(path)!r} with {len(texts)} empty ones"
+                f"Received: {str(path)!r} with {found}"
             )
         rows += texts
     return rows
@@ -502,7 +508,7 @@ def report(metrics):
     test = metrics["test"]
     print(f"test accuracy      {test['accuracy']:.4f}")
     print(f"test macro F1      {test['macro_f1']:.4f}")
-    print(f"majority class     {metrics['majority_accuracy']:.4f}")
+    print(f"majority class     {metrics['majority_accuracy']:.4f}  (always that label)")
     print("confusion: true class, then how often each class was predicted")
     width = max(map(len, metrics["classes"]))
     for label, counts in zip(metrics["classes"], test["confusion"], strict=True):

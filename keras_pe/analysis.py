@@ -9,7 +9,7 @@ from keras_pe.recipe import angles, channel_order
 def shift_matrix(k, d_model, *, max_wavelength=10000.0, layout="interleaved"):
     """Return the matrix that turns the row of any position p into that of `p + k`.
 
-    The document's theorem: with the angle sums, each pair of channels (the sine and
+    The theorem of the shift: with the angle sums, each pair of channels (the sine and
     the cosine of one rate) is rotated by `k` times its rate, whatever p is.
     `PE(p + k) = shift_matrix(k, d_model) @ PE(p)`.
 

@@ -5,7 +5,9 @@ import numbers
 import operator
 
 import keras
+from keras import ops
 
+FLOATS = ("float16", "bfloat16", "float32", "float64")
 LAYOUTS = ("interleaved", "halves")
 
 
@@ -57,8 +59,10 @@ def _is_bool(value):
 
 def check_float_dtype(name, value):
     """Return the name of a dtype if it is a float's, or raise ValueError."""
-    if "float" not in value:
-        raise ValueError(f"`{name}` must be a float dtype. Received: {name}={value!r}")
+    if value not in FLOATS:
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(FLOATS)}. Received: {name}={value!r}"
+        )
     return value
 
 
@@ -71,6 +75,12 @@ def dtype_name(tensor):
 def has_rank(tensor):
     """Return whether the rank is known: TensorFlow has graphs where it is not."""
     return getattr(tensor.shape, "rank", 0) is not None
+
+
+def is_plain(value):
+    """Return whether `value` is no tensor of the backend, known or to come."""
+    symbols = keras.KerasTensor, keras.Variable
+    return not (ops.is_tensor(value) or isinstance(value, symbols))
 
 
 def is_dense(tensor):

@@ -3,13 +3,14 @@
 import keras
 from keras import ops
 
+from keras_pe.arguments import standardize_positions
 from keras_pe.checks import (
     check_float_dtype,
     check_layout,
     check_size,
     check_wavelength,
 )
-from keras_pe.rows import rows_of_positions, standardize_positions
+from keras_pe.rows import rows_of_positions
 from keras_pe.turns import precision_of, rows_at, sinusoid_turns
 
 
@@ -37,7 +38,7 @@ def sinusoidal_encoding(
         d_model: Integer of at least 1: the number of channels.
         max_wavelength: Real number above 0: the slowest channels come close to a
             period of `2 * pi * max_wavelength` steps.
-        layout: "interleaved" (sin, cos, sin, cos: the document) or "halves" (all
+        layout: "interleaved" (sin, cos, sin, cos: the paper) or "halves" (all
             sines, then all cosines: the same rates in another order).
         dtype: Float dtype of the result, or None for `keras.config.floatx()`.
 

@@ -1,15 +1,18 @@
 """Positions out of what a model already has: its mask, or the ids of its segments."""
 
-import keras
+import numpy as np
 from keras import ops
 
-from keras_pe.checks import check_size
+from keras_pe.checks import check_size, dtype_name, has_rank, is_dense, is_plain
+
+_DTYPES = ("bool", "bfloat16", *(f"float{bits}" for bits in (16, 32, 64)))
+_DTYPES += tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 
 def positions_from_mask(mask, length=None):
     """Number the kept steps of a mask from 0, for left padding and cached steps.
 
-    The document's running count: `cumsum(mask) - 1`, never below 0. Steps that are
+    A running count: `cumsum(mask) - 1`, never below 0. Steps that are
     not kept repeat the number before them.
 
     >>> positions_from_mask([[False, False, True, True]])
@@ -22,14 +25,17 @@ def positions_from_mask(mask, length=None):
             the input: `length=1` gives the number of the last step alone.
 
     Returns:
-        int32 tensor `(batch, time)`, or `(batch, length)`.
+        int32 tensor `(batch, time)`, or `(batch, length)`: fewer columns where a
+        mask turns out to have fewer.
 
     Raises:
-        ValueError: if `mask` is not of rank 2, or `length` is no such integer or
+        ValueError: if `mask` is not such a tensor, or `length` is no such integer or
             larger than the known length of the mask.
     """
     mask = _as_rank_2("mask", mask)
-    steps = ops.cumsum(ops.cast(ops.cast(mask, "bool"), "int32"), axis=1)
+    # Plain numbers are read before a backend cuts them to 32 bits.
+    mask = mask != 0 if is_plain(mask) else ops.cast(mask, "bool")
+    steps = ops.cumsum(ops.cast(mask, "int32"), axis=1)
     numbers = ops.maximum(steps - 1, 0)
     if length is None:
         return numbers
@@ -56,9 +62,12 @@ def positions_from_segments(segment_ids):
         int32 tensor `(batch, time)`.
 
     Raises:
-        ValueError: if `segment_ids` is not of rank 2.
+        ValueError: if `segment_ids` is not such a tensor.
     """
     ids = _as_rank_2("segment_ids", segment_ids)
+    if is_plain(ids):
+        # Numbered before a backend cuts them to 32 bits.
+        ids = np.cumsum(ids != np.roll(ids, 1, axis=1), axis=1).astype("int32")
     ones = ops.ones_like(ids, dtype="int32")
     steps = ops.cumsum(ones, axis=1) - 1
     changes = ops.cast(ops.not_equal(ids[:, 1:], ids[:, :-1]), "int32")
@@ -71,11 +80,20 @@ def positions_from_segments(segment_ids):
 
 
 def _as_rank_2(name, value):
-    if not isinstance(value, keras.KerasTensor):
-        value = ops.convert_to_tensor(value)
+    plain = is_plain(value)
+    try:
+        value = np.asarray(value) if plain else value
+    except ValueError as error:  # rows of several lengths
+        raise ValueError(f"`{name}` must be an array. Received: {value!r}") from error
+    dense = plain or (is_dense(value) and has_rank(value))
+    if not dense or dtype_name(value) not in _DTYPES:
+        raise ValueError(
+            f"`{name}` must be a dense tensor of bools or real numbers, of a known "
+            f"rank. Received: {name}={value}"
+        )
     if len(value.shape) != 2:
         raise ValueError(
             f"`{name}` must have the shape (batch, time). "
-            f"Received: {name} of shape {tuple(value.shape)}"
+            f"Received: {name} of shape {value.shape}"
         )
     return value

@@ -1,4 +1,8 @@
-"""The recipe of the founding document: its two functions, in float64 NumPy."""
+"""The recipe: the two functions that Transformer tutorials share, in float64 NumPy.
+
+`get_angles` and `positional_encoding`, name for name as in the article
+"PositionEmbedding的多方面探究", which this package started from.
+"""
 
 import numpy as np
 
@@ -8,7 +12,7 @@ from keras_pe.checks import check_size
 def get_angles(position, i, d_model):
     """Return the angles of positions `position` in channels `i`, in radians.
 
-    The document's function: `position / 10000 ** (2 * (i // 2) / d_model)`, with
+    The recipe's function: `position / 10000 ** (2 * (i // 2) / d_model)`, with
     NumPy's broadcasting.
 
     >>> import numpy as np
@@ -25,8 +29,8 @@ def get_angles(position, i, d_model):
 
     Returns:
         float64, of the shape that `position` and `i` broadcast to. It is float64
-        for every input; on integer arrays the document's own arithmetic (with
-        its `np.float32(d_model)`) gives the same bits.
+        for every input; on integer arrays the recipe's usual arithmetic (with
+        `np.float32(d_model)`) gives the same bits.
 
     Raises:
         ValueError: if `d_model` is not an integer of at least 1.
@@ -40,7 +44,7 @@ def get_angles(position, i, d_model):
 def positional_encoding(position, d_model):
     """Return the table of the first `position` positions as a TensorFlow tensor.
 
-    The document's function, made in float64 and ended by `tf.cast`. TensorFlow is
+    The recipe's function, made in float64 and ended by `tf.cast`. TensorFlow is
     imported when this is called, not before. Each call gives a fresh tensor.
 
     >>> positional_encoding(2, 4).numpy().round(4)

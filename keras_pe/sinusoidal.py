@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_pe.arguments import check_call, standardize
 from keras_pe.checks import (
     check_float_dtype,
     check_layout,
@@ -16,11 +17,12 @@ from keras_pe.checks import (
     is_dense,
 )
 from keras_pe.recipe import sinusoids
-from keras_pe.rows import check_call, find_rows, standardize
+from keras_pe.rows import find_rows
 from keras_pe.turns import precision_of, rows_at, rows_from, sinusoid_turns
 
-# A larger table does not belong in a graph that nobody asked to hold it.
-_LARGEST_CONSTANT = 4 * 2**20  # bytes
+# In bytes: what a graph is given to hold unasked, and what `max_length` may ask for
+# before its rows are made as without it.
+_LARGEST_CONSTANT, _LARGEST_TABLE = 4 * 2**20, 2**28
 
 
 @keras.saving.register_keras_serializable(package="keras_pe")
@@ -46,11 +48,11 @@ class PositionalEncoding(keras.layers.Layer):
 
     Args:
         max_length: None for any length, or an integer of at least 1, the number of
-            positions there are: then the table of the founding document is made
+            positions there are: then the table of `positional_encoding` is made
             once and sliced, and a later position is an error.
         max_wavelength: Real number above 0: the slowest channels come close to a
             period of `2 * pi * max_wavelength` steps. 10000 is the paper's.
-        layout: "interleaved" (sin, cos, sin, cos: the document) or "halves" (all
+        layout: "interleaved" (sin, cos, sin, cos: the paper) or "halves" (all
             sines, then all cosines: the same rates in another order).
         **kwargs: `name`, `dtype`, `trainable`, as for every Keras layer.
 
@@ -112,11 +114,7 @@ class PositionalEncoding(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape):
-        if len(input_shape) < 3 or not input_shape[-1]:
-            raise ValueError(
-                f"{self._owner} takes inputs of shape (batch, ..., time, d_model) with "
-                f"a known d_model. Received: input_shape={tuple(input_shape)}"
-            )
+        self._check_shape(input_shape)
 
     def __call__(self, *args, **kwargs):
         # Before Keras converts the arguments: on JAX that cuts int64 to int32.
@@ -145,6 +143,7 @@ class PositionalEncoding(keras.layers.Layer):
         return keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
+        self._check_shape(input_shape)
         return input_shape
 
     def get_config(self):
@@ -177,9 +176,18 @@ class PositionalEncoding(keras.layers.Layer):
                 f"{self._owner} takes inputs of a known rank. Received: inputs={inputs}"
             )
 
+    def _check_shape(self, shape):
+        # Not in `build` alone: that sees the first input only.
+        if len(shape) < 3 or not shape[-1]:
+            raise ValueError(
+                f"{self._owner} takes inputs of shape (batch, ..., time, d_model) with "
+                f"a known d_model. Received: inputs of shape {tuple(shape)}"
+            )
+
     def _check(self, inputs, positions, start_index):
         """Raise for what is known before the numbers; return standard arguments."""
         self._check_inputs(inputs)
+        self._check_shape(inputs.shape)
         positions, start_index = standardize(self._owner, positions, start_index)
         check_call(self._owner, inputs.shape, positions, start_index, self.max_length)
         return positions, start_index
@@ -191,27 +199,36 @@ class PositionalEncoding(keras.layers.Layer):
         start, length = rows.whole, rows.length
         known = isinstance(start, int) and isinstance(length, int)
         # The float64 angles of the recipe lose their turns under shorter waves.
-        recipe = self.max_wavelength >= 1 and rows.fraction is None
-        if recipe and self.max_length is not None:
-            table = _bounded_table(self.max_length, *arguments, precision)
-            if known:
+        if self.max_wavelength >= 1 and rows.fraction is None:
+            bounded = self.max_length is not None
+            size = np.dtype(precision).itemsize * d_model
+            table = bounded and size * self.max_length <= _LARGEST_TABLE
+            if known and (bounded or size * length <= _LARGEST_CONSTANT):
+                if not table:
+                    return ops.convert_to_tensor(
+                        _run_table(start, length, *arguments, precision)
+                    )
+                table = _bounded_table(self.max_length, *arguments, precision)
                 return ops.convert_to_tensor(table[start : start + length])
-            table = ops.convert_to_tensor(table)
-            if isinstance(start, int):
-                # At the end the slice stops, and fits no input but by the row of NaN.
-                return table[start : start + length]
-            rows = rows.spread()
-            index = ops.where(rows.valid, rows.whole, self.max_length)
-            return ops.take(table, index, axis=0)
-        if recipe and known and 4 * length * d_model <= _LARGEST_CONSTANT:
-            table = _small_table(start, length, *arguments, precision)
-            return ops.convert_to_tensor(table)
+            if table:
+                table = _bounded_table(self.max_length, *arguments, precision)
+                return _take(ops.convert_to_tensor(table), rows)
         make = rows_at if length is None else rows_from
         return make(rows, sinusoid_turns(*arguments), precision)
 
 
-@functools.lru_cache(maxsize=8)
-def _small_table(start, length, d_model, max_wavelength, layout, precision):
+def _take(table, rows):
+    """Return `rows` of a table that ends in a row of NaN."""
+    if isinstance(rows.whole, int):
+        # At the end the slice stops, and fits no input but by the row of NaN.
+        return table[rows.whole : rows.whole + rows.length]
+    rows = rows.spread()
+    index = ops.where(rows.valid, rows.whole, table.shape[0] - 1)
+    return ops.take(table, index, axis=0)
+
+
+@functools.lru_cache(maxsize=16)
+def _run_table(start, length, d_model, max_wavelength, layout, precision):
     """Return the recipe's rows of a run, as NumPy: a constant in a graph."""
     rows = np.arange(start, start + length)
     return sinusoids(rows, d_model, max_wavelength, layout).astype(precision)

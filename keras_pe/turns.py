@@ -29,49 +29,67 @@ _NAN = np.float32(math.nan)
 _BLOCK = 128  # positions that share one rotation
 
 
-class Turns(NamedTuple):
-    """The rates of `d_model` channels, `(d_model,)` each, and where they start.
+class Rates(NamedTuple):
+    """A rate for each channel, `(d_model,)` each, as 62 bits of a fraction of a turn.
 
-    With `p = 2**15 * a + b`, the phase of position p is
-    `p * high + a * middle + floor(b * low + a * lowest) + first`.
+    With `p = 2**15 * a + b`, p steps give the phase
+    `p * high + a * middle + floor(b * low + a * lowest)` in units of 2**-32 turns.
     """
 
-    high: np.ndarray  # int32, the first 32 bits of the fraction of a turn
+    high: np.ndarray  # int32, the first 32 bits
     middle: np.ndarray  # int32, the next 15 bits
     low: np.ndarray  # float32, all 30 bits after `high`, as a fraction of its unit
     lowest: np.ndarray  # float32, the bits after `middle`, as a fraction of its unit
+
+
+class Turns(NamedTuple):
+    """The channels of an encoding: how they turn, and where they start."""
+
+    step: Rates
+    part: Rates  # of 2**-31 steps, for what lies between two positions
     first: np.ndarray  # int32, the phase of position 0
-    turn: np.ndarray  # float64, turns a step, for what lies between two positions
-    rates: np.ndarray  # float64, radians a step, for float64 rows
-    start: np.ndarray  # float64, radians at position 0
+    # float64, for float64 rows: turns a step without and with whole ones, and radians.
+    turn: np.ndarray
+    all_turns: np.ndarray
+    start: np.ndarray
 
 
 @functools.lru_cache(maxsize=32)
 def sinusoid_turns(d_model, max_wavelength, layout):
     """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
+    channels = channel_order(np.arange(d_model), layout)
     with localcontext() as context:
         # 62 bits of the fraction are 19 digits behind the point, and a wavelength below
         # 1 puts digits before it.
         context.prec = 50 + abs(Decimal(max_wavelength).adjusted())
         logarithm = Decimal(max_wavelength).ln()
-        rates = [
-            (-logarithm * (channel - channel % 2) / d_model).exp()
-            for channel in channel_order(np.arange(d_model), layout).tolist()
-        ]
         two_pi = 8 * (4 * _arctan_of_inverse(5) - _arctan_of_inverse(239))  # Machin
-        turns = [rate / two_pi for rate in rates]
-        bits = [int(turn % 1 * 2**62) for turn in turns]
-    low = np.array([b % 2**30 for b in bits])
-    cosine = channel_order(np.arange(d_model), layout) % 2
+        turns = [
+            (-logarithm * (channel - channel % 2) / d_model).exp() / two_pi
+            for channel in channels.tolist()
+        ]
+        step, part = _rates(turns), _rates([turn / 2**31 for turn in turns])
+        fractions = [float(turn - round(turn)) for turn in turns]
+    cosine = channels % 2
     return Turns(
+        step=step,
+        part=part,
+        first=(cosine * _QUARTER).astype("int32"),
+        turn=np.array(fractions),
+        all_turns=np.array([float(turn) for turn in turns]),
+        start=cosine * (math.pi / 2),
+    )
+
+
+def _rates(turns):
+    """Return the `Rates` of turns a step, Decimals in a context that holds them."""
+    bits = [int(turn % 1 * 2**62) for turn in turns]
+    low = np.array([b % 2**30 for b in bits])
+    return Rates(
         high=np.array([b >> 30 for b in bits], "uint32").astype("int32"),
         middle=(low >> 15).astype("int32"),
         low=(low / 2**30).astype("float32"),
         lowest=(low % 2**15 / 2**15).astype("float32"),
-        first=(cosine * _QUARTER).astype("int32"),
-        turn=np.array([float(turn) for turn in turns]),
-        rates=np.array([float(rate) for rate in rates]),
-        start=cosine * (math.pi / 2),
     )
 
 
@@ -96,30 +114,31 @@ def rows_at(rows, turns, dtype):
     that it happens once.
     """
     whole, fraction, valid = rows.whole, rows.fraction, rows.valid
-    if dtype == "float64":
-        positions = ops.cast(whole, dtype)
+    # Keras's sine on JAX is a float32 one, even where JAX has float64.
+    if dtype == "float64" and keras.backend.result_type(dtype, float) == dtype:
+        positions = ops.expand_dims(ops.cast(whole, dtype), -1)
+        part = positions * ops.convert_to_tensor(turns.turn)
         if fraction is not None:
-            positions = positions + ops.cast(fraction, dtype)
-        if valid is not None:
-            positions = ops.where(valid, positions, ops.cast(_NAN, dtype))
-        # Without x64, JAX gives float32 here: too coarse for an angle.
-        if keras.backend.standardize_dtype(positions.dtype) == dtype:
-            angles = positions[..., None] * ops.convert_to_tensor(turns.rates)
-            return ops.sin(angles + ops.convert_to_tensor(turns.start))
-    phases = _phases(whole, turns) + ops.convert_to_tensor(turns.first)
+            fraction = ops.expand_dims(ops.cast(fraction, dtype), -1)
+            part = part + fraction * ops.convert_to_tensor(turns.all_turns)
+        angles = (part - ops.round(part)) * (2 * math.pi)
+        rows = ops.sin(angles + ops.convert_to_tensor(turns.start))
+        if valid is None:
+            return rows
+        return ops.where(ops.expand_dims(valid, -1), rows, ops.cast(_NAN, dtype))
+    phases = _phases(whole, turns.step) + ops.convert_to_tensor(turns.first)
     if fraction is not None:
-        part = ops.cast(fraction, "float32")[..., None]
-        part = part * ops.cast(turns.turn, "float32")
-        phases = phases + ops.cast((part - ops.round(part)) * 2.0**32, "int32")
+        phases = phases + _phases(ops.cast(fraction * 2.0**31, "int32"), turns.part)
     if valid is None:
         return _sines(phases)
-    return _sines(phases, ops.where(valid, _RADIANS, _NAN)[..., None])
+    scale = ops.where(valid, _RADIANS, _NAN)
+    return _sines(phases, ops.expand_dims(scale, -1))
 
 
 def rows_from(rows, turns, dtype):
     """Return `(..., length, d_model)`: the encoding of the runs that start at `rows`.
 
-    A block of positions shares one rotation, the document's theorem of the shift:
+    A block of positions shares one rotation, by the theorem of the shift:
     `sin(a + b) = sin(a) cos(b) + cos(a) sin(b)`, with `a` where the block starts
     and `b` within it. A row then costs two products and no sine.
     """
@@ -129,30 +148,32 @@ def rows_from(rows, turns, dtype):
     whole = ops.convert_to_tensor(rows.whole, "int32")
     block = max(1, min(length, _BLOCK)) if isinstance(length, int) else _BLOCK
     blocks = (length + block - 1) // block
-    starts = whole[..., None] + block * ops.arange(blocks, dtype="int32")
+    starts = ops.expand_dims(whole, -1) + block * ops.arange(blocks, dtype="int32")
     # As tensors once: a graph then holds one copy of each, not two.
-    turns = Turns(*map(ops.convert_to_tensor, turns[:5]), *turns[5:])
-    starts = _phases(starts, turns) + turns.first
-    steps = _phases(ops.arange(block, dtype="int32"), turns)
+    rates = Rates(*map(ops.convert_to_tensor, turns.step))
+    starts = _phases(starts, rates) + ops.convert_to_tensor(turns.first)
+    steps = _phases(ops.arange(block, dtype="int32"), rates)
     a, b = _wall(_sine_and_cosine(starts)), _sine_and_cosine(steps)
     if valid is not None:
-        a = ops.where(valid[..., None, None], a, _NAN)
-    table = a[0][..., None, :] * b[1] + a[1][..., None, :] * b[0]
+        a = ops.where(ops.expand_dims(valid, (-1, -2)), a, _NAN)
+    a = ops.expand_dims(a, -2)
+    table = a[0] * b[1] + a[1] * b[0]
     lead = tuple(ops.shape(starts))[:-2]
-    table = ops.reshape(table, (*lead, blocks * block, turns.high.shape[0]))
+    table = ops.reshape(table, (*lead, blocks * block, turns.first.shape[0]))
     # Not `[..., :length, :]`: the LiteRT converter takes no ellipsis.
     return table[:, :length] if lead else table[:length]
 
 
-def _phases(positions, turns):
+def _phases(positions, rates):
     """Return int32 `(..., d_model)`: `position * rate` in units of 2**-32 turns."""
     a = ops.floor_divide(positions, 2**15)
     b = positions - a * 2**15
-    a, b, positions = a[..., None], b[..., None], positions[..., None]
-    carry = ops.cast(b, "float32") * ops.convert_to_tensor(turns.low)
-    carry = carry + ops.cast(a, "float32") * ops.convert_to_tensor(turns.lowest)
-    phases = positions * ops.convert_to_tensor(turns.high)
-    phases = phases + a * ops.convert_to_tensor(turns.middle)
+    # `[..., None]` would do, and take five times the bytes in a SavedModel.
+    a, b, positions = (ops.expand_dims(part, -1) for part in (a, b, positions))
+    carry = ops.cast(b, "float32") * ops.convert_to_tensor(rates.low)
+    carry = carry + ops.cast(a, "float32") * ops.convert_to_tensor(rates.lowest)
+    phases = positions * ops.convert_to_tensor(rates.high)
+    phases = phases + a * ops.convert_to_tensor(rates.middle)
     return phases + ops.cast(carry, "int32")
 
 
@@ -181,6 +202,6 @@ def _wall(table):
     """Return `table` itself, past something that XLA does not fuse through.
 
     Otherwise XLA inlines these sines into the products and takes them again for
-    every row and every member of the batch: measured, 6 to 14 times the time.
+    every row and every member of the batch (docs/rows.md has the price).
     """
     return ops.sum(ops.stack([table, ops.zeros_like(table)]), axis=0)

@@ -36,22 +36,25 @@ def test_public_names_have_examples():
 
 
 @pytest.mark.parametrize("name", MARKDOWN)
-def test_document_examples(name):
-    names = {}
+def test_document_examples(name, capsys):
+    """Sessions are doctests; a script's output is the block of text that follows it."""
+    names, printed = {}, ""
     for number, (language, code) in enumerate(FENCE.findall(read(name))):
-        if language != "python":
-            assert ">>>" not in code
-        elif ">>>" in code:
-            example = doctest.DocTestParser().get_doctest(
-                code, names, f"{name}, example {number}", name, 0
-            )
-            runner = doctest.DocTestRunner()
-            printed = []
-            runner.run(example, out=printed.append, clear_globs=False)
+        label = f"{name}, example {number}"
+        if language == "text":
+            assert code == printed, label
+        elif language == "python" and ">>>" in code:
+            example = doctest.DocTestParser().get_doctest(code, names, label, name, 0)
+            runner, report = doctest.DocTestRunner(), []
+            runner.run(example, out=report.append, clear_globs=False)
             names = example.globs
-            assert runner.summarize(verbose=False).failed == 0, "".join(printed)
+            assert runner.summarize(verbose=False).failed == 0, "".join(report)
+        elif language == "python":
+            capsys.readouterr()
+            exec(compile(code, label, "exec"), names)
+            printed = capsys.readouterr().out
         else:
-            exec(compile(code, f"{name}, example {number}", "exec"), names)
+            assert ">>>" not in code
 
 
 @pytest.mark.parametrize("name", documents.DOCUMENTS)
@@ -64,7 +67,7 @@ def test_numbers_are_the_measured_ones(name):
 
 @pytest.mark.parametrize("name", MARKDOWN)
 def test_links_lead_somewhere(name):
-    for target in re.findall(r"\]\(([^)#]+)\)", read(name)):
+    for target in re.findall(r"\]\(([^)#]+)\)", FENCE.sub("", read(name))):
         if not target.startswith("https://"):
             assert (ROOT / name).parent.joinpath(target).exists(), target
 
@@ -75,3 +78,12 @@ def test_make_commands_exist(name):
     for command in re.findall(r"make ([a-z]\w+)", read(name)):
         used = f"`make {command}`" in read(name) or f"\nmake {command}" in read(name)
         assert command in targets or not used, command
+
+
+def test_nothing_speaks_of_the_machine_it_was_made_on():
+    folders = ("keras_pe", "tests", "benchmarks", "examples", "docs", ".ci")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    for path in [*paths, *ROOT.glob("*.*")]:
+        if path.suffix in (".py", ".md", ".json", ".cfg", ".toml", ".txt"):
+            words = re.findall(r"/(?:tmp|home|root|work)/\w+", path.read_text("utf-8"))
+            assert not words, (path, words)

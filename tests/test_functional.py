@@ -194,7 +194,10 @@ def test_nan_and_infinity_stay_in_their_rows(dtype):
         ({"max_wavelength": math.inf}, r"`max_wavelength` .* max_wavelength=inf"),
         ({"max_wavelength": "9"}, r"`max_wavelength` .* max_wavelength='9'"),
         ({"layout": "sines"}, r"`layout` .*'interleaved', 'halves'.*layout='sines'"),
-        ({"dtype": "int32"}, r"`dtype` must be a float dtype. Received: dtype='int32'"),
+        (
+            {"dtype": "int32"},
+            r"`dtype` must be one of float16.* Received: dtype='int32'",
+        ),
         ({"positions": True}, POSITIONS + "bool"),
         ({"positions": [1j]}, POSITIONS + "complex128"),
         ({"positions": "3"}, POSITIONS + "str"),
@@ -289,3 +292,11 @@ def test_the_floatx_of_a_model_is_kept_in_its_file(floatx, tmp_path):
     reloaded = keras.saving.load_model(tmp_path / "model.keras")
     rows = reloaded(ops.convert_to_tensor(np.array([[3]], "int32")))
     assert dtype_of(rows) == "float16"
+
+
+@pytest.mark.tensorflow
+def test_no_gradient_flows_to_positions(tf):
+    positions = tf.Variable([0.5, 1.5], dtype="float64")
+    with tf.GradientTape() as tape:
+        rows = sinusoidal_encoding(positions, 6, dtype="float64")
+    assert tape.gradient(rows, positions) is None

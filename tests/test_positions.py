@@ -184,3 +184,31 @@ def test_unknown_sizes_in_a_graph(jit_compile):
         assert last.tolist() == [row[-1:] for row in loop_over_mask(values)]
         assert packed.tolist() == loop_over_segments(values)
     assert graph.experimental_get_tracing_count() == 1
+
+
+@pytest.mark.parametrize("value", [None, [["a"]], [[1j]], [[None, 1]]], ids=repr)
+def test_other_than_bools_and_numbers_are_refused(value):
+    with pytest.raises(ValueError, match=r"`mask` must be a dense .* Received: mask="):
+        positions_from_mask(value)
+    with pytest.raises(
+        ValueError, match=r"`segment_ids` must be a dense .* Received: "
+    ):
+        positions_from_segments(value)
+
+
+@pytest.mark.tensorflow
+def test_ragged_and_unknown_rank_are_refused(tf):
+    ragged = tf.ragged.constant([[1, 1], [0]])
+    unknown = tf.function(positions_from_mask, input_signature=[tf.TensorSpec(None)])
+    with pytest.raises(ValueError, match="`mask` must be a dense tensor"):
+        positions_from_mask(ragged)
+    with pytest.raises(ValueError, match=r"`mask` must be .* known rank"):
+        unknown.get_concrete_function()
+
+
+def test_numbers_are_read_before_a_backend_cuts_them():
+    far = np.array([[1, 2**32 + 1, 2**32 + 1, 2**33]])
+    assert numpy_of(positions_from_segments(far)).tolist() == [[0, 0, 1, 0]]
+    assert numpy_of(positions_from_segments([[0.1, 0.1 + 1e-12]])).tolist() == [[0, 0]]
+    mask = np.array([[0, 2**32, 2**33, 1]])
+    assert numpy_of(positions_from_mask(mask)).tolist() == [[0, 0, 1, 2]]

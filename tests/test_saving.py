@@ -319,3 +319,16 @@ def test_file_with_a_bad_config_is_refused(folder, tmp_path, change, message):
 def read_config(path):
     with zipfile.ZipFile(path) as file:
         return json.loads(file.read("config.json"))
+
+
+def test_size_of_a_saved_model(tf, tmp_path):
+    keras.utils.clear_session()  # else names have the digits of all tests before
+    inputs = keras.Input((None, 512))
+    model = keras.Model(inputs, PositionalEncoding()(inputs))
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    spec = tf.TensorSpec((None, None, 512), name="x")
+    for endpoint in ("one", "two"):
+        archive.add_endpoint(endpoint, lambda x: model(x), [spec])
+    archive.write_out(tmp_path / "model", verbose=False)
+    assert (tmp_path / "model" / "saved_model.pb").stat().st_size < 100_000

@@ -649,3 +649,49 @@ def test_a_step_of_training_leaves_the_rows_alone():
     assert not np.array_equal(kernel, ops.convert_to_numpy(model.trainable_weights[0]))
     np.testing.assert_array_equal(encode(zeros(1, 3, 4), layer), before)
     np.testing.assert_array_equal(encode(zeros(1, 3, 4), layer, training=True), before)
+
+
+@pytest.mark.parametrize("shape", [(3, 4), (4,), (2, 5, 0)])
+def test_shapes_are_checked_at_every_call(shape):
+    layer = PositionalEncoding(name="pos")
+    layer(zeros(1, 2, 4))
+    message = r"'pos' takes inputs of shape \(batch, ..., time, d_model\).* Received: "
+    with pytest.raises(ValueError, match=message):
+        layer(zeros(*shape))
+    with pytest.raises(ValueError, match=message):
+        layer(keras.KerasTensor(shape))
+    with pytest.raises(ValueError, match=message):
+        layer.compute_output_shape(shape)
+
+
+def test_an_unbounded_table_is_never_made():
+    # 2**31 rows would be 48 GB; known runs are the recipe's rows all the same.
+    layer = PositionalEncoding(max_length=2**31)
+    expected = encode(zeros(1, 3, 4), start_index=5)
+    np.testing.assert_array_equal(
+        encode(zeros(1, 3, 4), layer, start_index=5), expected
+    )
+    result = encode(zeros(1, 3, 4), layer, start_index=tensor(5))
+    np.testing.assert_allclose(result, expected, rtol=0, atol=3e-7)
+    assert np.isfinite(encode(zeros(1, 1, 4), layer, positions=[2**31 - 1])).all()
+
+
+def test_ragged_lists_are_refused():
+    with pytest.raises(ValueError, match="'pos': `positions` must be an array"):
+        PositionalEncoding(name="pos")(zeros(2, 2, 4), positions=[[0], [1, 2]])
+
+
+def test_arrays_of_others_keep_every_bit():
+    class Series:
+        dtype, shape = np.dtype("int64"), (2,)
+
+        def __array__(self, dtype=None, copy=None):
+            return np.array([2**32 + 1, 1])
+
+    with pytest.raises(ValueError, match="must lie in"):
+        PositionalEncoding()(zeros(1, 2, 4), positions=Series())
+
+
+def test_other_dtypes_are_refused():
+    with pytest.raises(ValueError, match="`dtype` must be one of float16, bfloat16"):
+        PositionalEncoding(dtype="int32")

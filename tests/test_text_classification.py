@@ -169,8 +169,11 @@ def no_class_test(folder):
         (lambda f: None, "which is not a folder"),
         (lambda f: f.mkdir(), r"at least two subfolders, one a class.* with \[\]"),
         (lambda f: write_texts(f, a=["x"]), r"at least two subfolders.* with \['a'\]"),
-        (lambda f: write_texts(f, a=["x"], b=[]), "must have `.txt` files.*0 empty"),
-        (lambda f: write_texts(f, a=["x"], b=[" "]), "must have `.txt` files.*1 empty"),
+        (lambda f: write_texts(f, a=["x"], b=[]), "must have `.txt` files.*with none"),
+        (
+            lambda f: write_texts(f, a=["x"], b=[" "]),
+            "with 1 `.txt` files, all empty",
+        ),
         (
             lambda f: (write_texts(f, a=["x"], b=["y"]) / "b/1.txt").write_bytes(
                 b"ab\xff"
@@ -217,6 +220,14 @@ def test_folder_below_a_file_is_refused(option, below, tmp_path, monkeypatch, ca
     options = [option, tmp_path / "file" / below]
     check_refused(options, f"`{option}` must be .* is a file", monkeypatch, capsys)
     assert (tmp_path / "file").read_text() == "precious"
+
+
+@pytest.mark.parametrize("option", ["--out", "--saved-models"])
+@pytest.mark.parametrize("below", [".", "results"])
+def test_folder_of_the_texts_is_refused(option, below, tmp_path, monkeypatch, capsys):
+    options = ["--data", tmp_path, option, tmp_path / below]
+    message = f"`{option}` must not lie in the folder of the texts"
+    check_refused(options, message, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("metrics", [None, "[1]", '{"example": "another"}', "\x00"])

@@ -60,25 +60,27 @@ def test_the_fast_oracle_is_exact_at_every_position():
 def test_rates_hold_62_exact_bits_of_a_turn(d_model, max_wavelength):
     made = sinusoid_turns(d_model, max_wavelength, "interleaved")
     wanted = [bits % 2**62 for bits in turn_bits(d_model, 62, max_wavelength)]
-    high = made.high.view("uint32").tolist()
-    middle, lowest = made.middle.tolist(), (made.lowest * 2.0**15).tolist()
+    step = made.step
+    high = step.high.view("uint32").tolist()
+    middle, lowest = step.middle.tolist(), (step.lowest * 2.0**15).tolist()
     assert made.first.tolist() == [channel % 2 * 2**30 for channel in range(d_model)]
     for channel, bits in enumerate(wanted):
         parts = (high[channel] << 30) + (middle[channel] << 15) + int(lowest[channel])
         assert parts == bits
-        assert made.low[channel] == np.float32(bits % 2**30 / 2**30)
+        assert step.low[channel] == np.float32(bits % 2**30 / 2**30)
 
 
 @pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
 @pytest.mark.parametrize("d_model", [1, 2, 5, 64])
-def test_float64_rates_are_the_nearest(d_model, max_wavelength):
+def test_float64_turns_are_the_nearest(d_model, max_wavelength):
     made = sinusoid_turns(d_model, max_wavelength, "interleaved")
     for channel in range(d_model):
         with mpmath.workdps(400):
             power = mpmath.mpf(channel - channel % 2) / d_model
             rate = mpmath.mpf(max_wavelength) ** -power
-            assert made.rates[channel] == float(rate)
-            assert made.turn[channel] == float(rate / (2 * mpmath.pi))
+            turn = rate / (2 * mpmath.pi)
+            assert made.all_turns[channel] == float(turn)
+            assert made.turn[channel] == float(turn - mpmath.nint(turn))
 
 
 @pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
@@ -86,7 +88,7 @@ def test_float64_rates_are_the_nearest(d_model, max_wavelength):
 def test_phases_are_exact_for_every_int32_position(d_model, max_wavelength):
     positions = random_positions(500 if d_model == 32 else 2000)
     made = sinusoid_turns(d_model, max_wavelength, "interleaved")
-    phases = turns._phases(ops.convert_to_tensor(positions), made)
+    phases = turns._phases(ops.convert_to_tensor(positions), made.step)
     assert keras.backend.standardize_dtype(phases.dtype) == "int32"
     # In units of 2**-40 turns, of which a phase leaves out the last 8 bits.
     bits = np.array(turn_bits(d_model, 100, max_wavelength), object)
@@ -100,9 +102,8 @@ def test_phases_are_exact_for_every_int32_position(d_model, max_wavelength):
 
 def test_whole_turns_fall_away():
     # A step of 2**32 units is a whole turn, so the position wraps as the phase does.
-    made = turns.Turns(*(row[:1] for row in sinusoid_turns(1, 1.0, "interleaved")))
-    made = made._replace(high=np.array([2**30 + 1], "int32"), middle=made.middle * 0)
-    made = made._replace(low=made.low * 0, lowest=made.lowest * 0)
+    no_bits, no_part = np.zeros(1, "int32"), np.zeros(1, "float32")
+    made = turns.Rates(np.array([2**30 + 1], "int32"), no_bits, no_part, no_part)
     positions = random_positions(100)
     phases = turns._phases(ops.convert_to_tensor(positions), made)
     wanted = positions.astype("int64") * (2**30 + 1)
