@@ -114,18 +114,19 @@ def rows_at(rows, turns, dtype):
     that it happens once.
     """
     whole, fraction, valid = rows.whole, rows.fraction, rows.valid
-    # Keras's sine on JAX is a float32 one, even where JAX has float64.
-    if dtype == "float64" and keras.backend.result_type(dtype, float) == dtype:
+    if dtype == "float64":
         positions = ops.expand_dims(ops.cast(whole, dtype), -1)
         part = positions * ops.convert_to_tensor(turns.turn)
         if fraction is not None:
-            fraction = ops.expand_dims(ops.cast(fraction, dtype), -1)
-            part = part + fraction * ops.convert_to_tensor(turns.all_turns)
+            fraction_64 = ops.expand_dims(ops.cast(fraction, dtype), -1)
+            part = part + fraction_64 * ops.convert_to_tensor(turns.all_turns)
         angles = (part - ops.round(part)) * (2 * math.pi)
         rows = ops.sin(angles + ops.convert_to_tensor(turns.start))
-        if valid is None:
+        if valid is not None:
+            rows = ops.where(ops.expand_dims(valid, -1), rows, ops.cast(_NAN, dtype))
+        # Keras's sine on JAX is a float32 one, even where JAX has float64.
+        if keras.backend.standardize_dtype(rows.dtype) == dtype:
             return rows
-        return ops.where(ops.expand_dims(valid, -1), rows, ops.cast(_NAN, dtype))
     phases = _phases(whole, turns.step) + ops.convert_to_tensor(turns.first)
     if fraction is not None:
         phases = phases + _phases(ops.cast(fraction * 2.0**31, "int32"), turns.part)
