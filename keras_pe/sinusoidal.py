@@ -49,7 +49,8 @@ class PositionalEncoding(keras.layers.Layer):
     Args:
         max_length: None for any length, or an integer of at least 1, the number of
             positions there are: then the table of `positional_encoding` is made
-            once and sliced, and a later position is an error.
+            once and sliced, and a later position is an error. Where it would exceed
+            256 MiB, or `max_wavelength` is below 1, rows are made as without it.
         max_wavelength: Real number above 0: the slowest channels come close to a
             period of `2 * pi * max_wavelength` steps. 10000 is the paper's.
         layout: "interleaved" (sin, cos, sin, cos: the paper) or "halves" (all
