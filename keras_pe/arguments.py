@@ -115,9 +115,11 @@ def received_run(owner, start, length, max_length):
 def _as_array(owner, name, value, kinds):
     try:
         array = np.asarray(value)
-    except ValueError as error:  # rows of several lengths
+    except (NotImplementedError, TypeError, ValueError) as error:
+        # Rows of several lengths, or tensors in a list while a graph is traced.
         raise ValueError(
-            f"{owner}: `{name}` must be an array. Received: {name}={value!r}"
+            f"{owner}: `{name}` must be an array, or one tensor. "
+            f"Received: {name}={value!r}"
         ) from error
     _check_kind(owner, name, array, kinds)
     return array

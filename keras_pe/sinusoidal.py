@@ -203,17 +203,14 @@ class PositionalEncoding(keras.layers.Layer):
         if self.max_wavelength >= 1 and rows.fraction is None:
             bounded = self.max_length is not None
             size = np.dtype(precision).itemsize * d_model
-            table = bounded and size * self.max_length <= _LARGEST_TABLE
-            if known and (bounded or size * length <= _LARGEST_CONSTANT):
-                if not table:
-                    return ops.convert_to_tensor(
-                        _run_table(start, length, *arguments, precision)
-                    )
+            if bounded and size * self.max_length <= _LARGEST_TABLE:
                 table = _bounded_table(self.max_length, *arguments, precision)
-                return ops.convert_to_tensor(table[start : start + length])
-            if table:
-                table = _bounded_table(self.max_length, *arguments, precision)
+                if known:
+                    return ops.convert_to_tensor(table[start : start + length])
                 return _take(ops.convert_to_tensor(table), rows)
+            if known and (bounded or size * length <= _LARGEST_CONSTANT):
+                table = _run_table(start, length, *arguments, precision)
+                return ops.convert_to_tensor(table)
         make = rows_at if length is None else rows_from
         return make(rows, sinusoid_turns(*arguments), precision)
 

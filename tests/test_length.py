@@ -548,3 +548,16 @@ def test_inputs_of_unknown_rank(tf):
     graph = tf.function(layer, input_signature=[tf.TensorSpec(None)])
     with pytest.raises(ValueError, match="'pos' takes inputs of a known rank"):
         graph.get_concrete_function()
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", ["positions", "start_index"])
+def test_lists_of_symbolic_tensors(tf, name):
+    layer = PositionalEncoding(name="pos")
+
+    @tf.function(input_signature=[tf.TensorSpec((), tf.int32)])
+    def graph(number):
+        return layer(tf.zeros((2, 2, 4)), **{name: [number, number]})
+
+    with pytest.raises(ValueError, match=f"'pos': `{name}` must be an array, or one"):
+        graph.get_concrete_function()
