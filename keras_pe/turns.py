@@ -26,7 +26,7 @@ _RADIANS = np.float32(2 * math.pi / 2**32)  # a unit
 _COARSE = np.float32(round(2 * math.pi * 2**8) / 2**22)  # 2**18 units, in 11 bits
 _COARSE_REST = np.float32(2 * math.pi / 2**14 - float(_COARSE))
 _NAN = np.float32(math.nan)
-_BLOCK = 128  # positions that share one rotation
+_BLOCK = 256  # positions that share one rotation
 
 
 class Rates(NamedTuple):
