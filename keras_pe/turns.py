@@ -121,12 +121,12 @@ def rows_at(rows, turns, dtype):
             fraction_64 = ops.expand_dims(ops.cast(fraction, dtype), -1)
             part = part + fraction_64 * ops.convert_to_tensor(turns.all_turns)
         angles = (part - ops.round(part)) * (2 * math.pi)
-        rows = ops.sin(angles + ops.convert_to_tensor(turns.start))
+        sines = ops.sin(angles + ops.convert_to_tensor(turns.start))
         if valid is not None:
-            rows = ops.where(ops.expand_dims(valid, -1), rows, ops.cast(_NAN, dtype))
+            sines = ops.where(ops.expand_dims(valid, -1), sines, ops.cast(_NAN, dtype))
         # Keras's sine on JAX is a float32 one, even where JAX has float64.
-        if keras.backend.standardize_dtype(rows.dtype) == dtype:
-            return rows
+        if keras.backend.standardize_dtype(sines.dtype) == dtype:
+            return sines
     phases = _phases(whole, turns.step) + ops.convert_to_tensor(turns.first)
     if fraction is not None:
         phases = phases + _phases(ops.cast(fraction * 2.0**31, "int32"), turns.part)
@@ -169,7 +169,7 @@ def _phases(positions, rates):
     """Return int32 `(..., d_model)`: `position * rate` in units of 2**-32 turns."""
     a = ops.floor_divide(positions, 2**15)
     b = positions - a * 2**15
-    # `[..., None]` would do, and take five times the bytes in a SavedModel.
+    # Not `[..., None]`: a strided slice takes more of a SavedModel.
     a, b, positions = (ops.expand_dims(part, -1) for part in (a, b, positions))
     carry = ops.cast(b, "float32") * ops.convert_to_tensor(rates.low)
     carry = carry + ops.cast(a, "float32") * ops.convert_to_tensor(rates.lowest)

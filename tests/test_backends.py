@@ -1,0 +1,58 @@
+"""What each backend does in its own way: its compiler, its float64."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from oracle import exact_rows
+from processes import run
+
+from keras_pe import PositionalEncoding
+
+
+def compile_for_any_length(layer, **kwargs):
+    """Return the layer, traced by the backend's own means with its length unknown."""
+    backend = keras.config.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        spec = tf.TensorSpec((None, None, 8))
+        return tf.function(lambda x: layer(x, **kwargs), input_signature=[spec])
+    if backend == "jax":
+        import jax
+
+        batch, time = jax.export.symbolic_shape("batch, time")
+        spec = jax.ShapeDtypeStruct((batch, time, 8), "float32")
+        return jax.export.export(jax.jit(lambda x: layer(x, **kwargs)))(spec).call
+    import torch
+
+    return torch.compile(lambda x: layer(x, **kwargs), backend="eager")
+
+
+@pytest.mark.parametrize("start", [0, 3, np.int64(5)])
+def test_a_length_that_is_unknown_when_traced(start):
+    compiled = compile_for_any_length(PositionalEncoding(), start_index=start)
+    for time in (1, 5, 300):
+        rows = compiled(ops.zeros((2, time, 8)))
+        truth = exact_rows(range(start, start + time), 8)
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(rows)[1], truth, rtol=0, atol=3e-7
+        )
+
+
+def test_a_float64_policy_is_never_worse_than_float32():
+    """Also on JAX with float64 switched on, whose sine in Keras stays float32."""
+    printed = run(
+        """
+        import numpy as np, keras_pe
+        from keras import ops
+        layer = keras_pe.PositionalEncoding(dtype="float64")
+        start = ops.convert_to_tensor(999_999, "int32")
+        rows = layer(np.zeros((1, 2, 8)), start_index=start)
+        print(*map(repr, ops.convert_to_numpy(rows).ravel().tolist()))
+        """,
+        env={"JAX_ENABLE_X64": "1"},
+    )
+    rows = np.array(printed.splitlines()[-1].split(), "float64").reshape(2, 8)
+    truth = exact_rows([999_999, 1_000_000], 8)
+    np.testing.assert_allclose(rows, truth, rtol=0, atol=3e-7)
