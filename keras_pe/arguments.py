@@ -29,9 +29,6 @@ def standardize(owner, positions, start_index):
                 f"Received: positions={positions}, start_index={start_index}"
             )
         return standardize_positions(owner, positions), start_index
-    if type(start_index) is int and _FIRST <= start_index <= _LAST:
-        # No NumPy for what is the rule: torch.compile would trace it.
-        return None, start_index
     if not is_plain(start_index):
         _check_kind(owner, "start_index", start_index, _INTEGERS)
         return None, start_index
@@ -126,6 +123,7 @@ def _as_array(owner, name, value, kinds):
 
 
 def _check_kind(owner, name, value, kinds):
+    # Not of arrays: under torch.compile they answer to more than they can.
     if not isinstance(value, np.ndarray) and not (is_dense(value) and has_rank(value)):
         raise ValueError(
             f"{owner}: `{name}` must be dense and of a known rank. "

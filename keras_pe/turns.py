@@ -124,7 +124,7 @@ def rows_at(rows, turns, dtype):
         sines = ops.sin(angles + ops.convert_to_tensor(turns.start))
         if valid is not None:
             sines = ops.where(ops.expand_dims(valid, -1), sines, ops.cast(_NAN, dtype))
-        # Keras's sine on JAX is a float32 one, even where JAX has float64.
+        # On JAX it is float32: all of this without x64, Keras's sine even with it.
         if keras.backend.standardize_dtype(sines.dtype) == dtype:
             return sines
     phases = _phases(whole, turns.step) + ops.convert_to_tensor(turns.first)
