@@ -145,6 +145,22 @@ def test_rows_from_several_starts():
         assert error < 3e-7, f"measured {error} from {start}"
 
 
+@pytest.mark.parametrize("towards", [0.0, 1.0])
+def test_rows_from_where_a_step_is_a_quarter_turn(towards):
+    """There the cosine within a block is 0, or as near to it as a phase comes."""
+    wavelength = float(np.nextafter((2 / np.pi) ** 2, towards))
+    steps = turns._phases(ops.arange(2), sinusoid_turns(4, wavelength, "halves").step)
+    cosine = float(turns._sine_and_cosine(steps)[1][1][1])
+    assert cosine == 0 if towards == 0 else 0 < cosine < 2e-9
+    for start in (0, 1, -1000, 2**29):
+        run = rows(rows_from, "float32", 4, wavelength, "halves", start, length=300)
+        exact = exact_rows_fast(
+            range(start, start + 300), 4, max_wavelength=wavelength, layout="halves"
+        )
+        error = np.abs(run - exact).max()
+        assert error < 3e-7, f"measured {error} from {start}"
+
+
 def test_rows_from_no_start():
     whole = ops.convert_to_tensor(np.zeros(0, "int32"))
     runs = rows(rows_from, "float32", 6, 10000.0, "interleaved", whole, length=7)
