@@ -8,7 +8,7 @@ the rest.
 import numpy as np
 from keras import ops
 
-from keras_pe.checks import dtype_name, has_rank, is_dense, is_plain
+from keras_pe.checks import constant, dtype_name, has_rank, is_dense, is_plain
 
 _FIRST, _LAST = -(2**31), 2**31 - 1  # the positions that int32 holds
 _INTEGERS = ("int", "uint")
@@ -19,8 +19,8 @@ def standardize(owner, positions, start_index):
     """Return both arguments with no plain number left that a backend could change.
 
     JAX cuts int64 arrays to int32, and float64 to float32, as Keras converts the
-    arguments of a layer. So arrays of whole numbers become int32 here, or an error,
-    and a plain `start_index` becomes a Python int. Tensors stay as they are.
+    arguments of a layer. So arrays of whole numbers become int32 tensors here, or an
+    error, and a plain `start_index` becomes a Python int. Tensors stay as they are.
     """
     if positions is not None:
         if not (type(start_index) is int and start_index == 0):
@@ -34,7 +34,7 @@ def standardize(owner, positions, start_index):
         return None, start_index
     start = _as_array(owner, "start_index", start_index, _INTEGERS)
     _check_int32(owner, "start_index", start)
-    return None, start.astype("int32") if start.ndim else int(start)
+    return None, constant(start.astype("int32")) if start.ndim else int(start)
 
 
 def standardize_positions(owner, positions):
@@ -49,7 +49,7 @@ def standardize_positions(owner, positions):
             return positions
         positions = exact
     _check_int32(owner, "positions", positions)
-    return positions.astype("int32")
+    return constant(positions.astype("int32"))
 
 
 def check_call(owner, shape, positions, start_index, max_length):

@@ -72,6 +72,12 @@ def dtype_name(tensor):
     return getattr(dtype, "name", str(dtype).removeprefix("torch."))
 
 
+def constant(array):
+    """Return a tensor of a NumPy array, of the array's dtype."""
+    # Unasked, Keras on JAX makes integers float where floatx is bfloat16.
+    return ops.convert_to_tensor(array, dtype_name(array))
+
+
 def has_rank(tensor):
     """Return whether the rank is known: TensorFlow has graphs where it is not."""
     return getattr(tensor.shape, "rank", 0) is not None

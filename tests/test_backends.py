@@ -1,5 +1,8 @@
 """What each backend does in its own way: its compiler, its float64."""
 
+import math
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +10,7 @@ from keras import ops
 from oracle import exact_rows
 from processes import run
 
-from keras_pe import PositionalEncoding
+from keras_pe import PositionalEncoding, turns
 
 
 def compile_for_any_length(layer, **kwargs):
@@ -56,3 +59,27 @@ def test_a_float64_policy_is_never_worse_than_float32():
     rows = np.array(printed.splitlines()[-1].split(), "float64").reshape(2, 8)
     truth = exact_rows([999_999, 1_000_000], 8)
     np.testing.assert_allclose(rows, truth, rtol=0, atol=3e-7)
+
+
+@pytest.mark.parametrize("kind", ["positions", "start_index"])
+@pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX's own program")
+def test_jax_takes_sines_of_block_starts_alone(kind):
+    """XLA's sine is slow, so an element of the result must not cost one."""
+    import jax
+
+    layer, time, d_model = PositionalEncoding(), 1024, 32
+    program = jax.jit(lambda x, rows: layer(x, **{kind: rows})).lower(
+        jax.ShapeDtypeStruct((2, time, d_model), "float32"),
+        jax.ShapeDtypeStruct((time,) if kind == "positions" else (), "int32"),
+    )
+    sizes = re.findall(r"stablehlo.sine %\d+ : tensor<([\dx]+)xf32>", program.as_text())
+    elements = sum(math.prod(map(int, size.split("x"))) for size in sizes)
+    blocks = -(-time // 256)
+    assert elements == (0 if kind == "positions" else 2 * blocks * d_model)
+
+
+def test_sines_within_a_quarter_turn():
+    phases = np.linspace(-(2**31), 2**31 - 1, 20_001).astype("int32")
+    sines = ops.convert_to_numpy(turns._sines(ops.convert_to_tensor(phases, "int32")))
+    error = np.abs(sines - np.sin(phases * (2 * np.pi / 2**32))).max()
+    assert error < 1.3e-7, f"measured {error}"

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 from oracle import exact_rows, exact_rows_fast, formula_rows
 
-from keras_pe import sinusoidal_encoding
+from keras_pe import PositionalEncoding, sinusoidal_encoding
 
 BACKEND = keras.config.backend()
 # JAX has no float64 unless it is asked to: its rows are then float32 ones.
@@ -168,10 +168,22 @@ def test_no_dtype_is_floatx(name, floatx):
     assert np.abs(rows - exact_rows([257, 70_000], 4)).max() < bound
 
 
-def test_positions_keep_their_bits_where_floatx_is_a_half(floatx):
-    floatx("float16")
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_positions_keep_their_bits_where_floatx_is_a_half(name, floatx):
+    floatx(name)
     rows = encode([2049.0, 70_000.5], 4, dtype="float32")
     assert np.abs(rows - exact_rows([2049, 70_000.5], 4)).max() < 3e-7
+    integers = [2**24 + 1, 2**29 + 3]
+    exact = exact_rows(integers, 4)
+    layer, zeros = PositionalEncoding(dtype="float32"), np.zeros((2, 2, 4), "float32")
+    starts = np.array(integers)
+    for rows in (
+        encode(integers, 4, dtype="float32"),
+        ops.convert_to_numpy(layer(zeros, positions=integers)[0]),
+        ops.convert_to_numpy(layer(zeros, start_index=starts)[:, 0]),
+    ):
+        error = np.abs(rows - exact).max()
+        assert error < 3e-7, f"measured {error}"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -147,18 +147,38 @@ def test_rows_from_several_starts():
 
 @pytest.mark.parametrize("towards", [0.0, 1.0])
 def test_rows_from_where_a_step_is_a_quarter_turn(towards):
-    """There the cosine within a block is 0, or as near to it as a phase comes."""
-    wavelength = float(np.nextafter((2 / np.pi) ** 2, towards))
-    steps = turns._phases(ops.arange(2), sinusoid_turns(4, wavelength, "halves").step)
-    cosine = float(turns._sine_and_cosine(steps)[1][1][1])
-    assert cosine == 0 if towards == 0 else 0 < cosine < 2e-9
+    wavelength = quarter_turns(towards)
     for start in (0, 1, -1000, 2**29):
         run = rows(rows_from, "float32", 4, wavelength, "halves", start, length=300)
-        exact = exact_rows_fast(
-            range(start, start + 300), 4, max_wavelength=wavelength, layout="halves"
-        )
-        error = np.abs(run - exact).max()
-        assert error < 3e-7, f"measured {error} from {start}"
+        check_quarter_turns(run, start, wavelength)
+
+
+@pytest.mark.parametrize("towards", [0.0, 1.0])
+def test_rows_from_where_a_step_is_a_quarter_turn_in_a_graph(towards, tf):
+    wavelength = quarter_turns(towards)
+    made = sinusoid_turns(4, wavelength, "halves")
+    steps = turns._sine_and_cosine(turns._phases(ops.arange(2), made.step))
+    cosine = float(steps[1][1][1])
+    assert cosine == 0 if towards == 0 else 0 < cosine < 2e-9
+    graph = tf.function(
+        lambda start: rows_from(Rows(start, length=300), made, "float32")
+    )
+    for start in (0, 1, -1000, 2**29):
+        run = graph(tf.constant(start)).numpy()
+        check_quarter_turns(run, start, wavelength)
+
+
+def quarter_turns(towards):
+    """Return a wavelength whose last channels turn a quarter in a step, or almost."""
+    return float(np.nextafter((2 / np.pi) ** 2, towards))
+
+
+def check_quarter_turns(run, start, wavelength):
+    exact = exact_rows_fast(
+        range(start, start + 300), 4, max_wavelength=wavelength, layout="halves"
+    )
+    error = np.abs(run - exact).max()
+    assert error < 3e-7, f"measured {error} from {start}"
 
 
 def test_rows_from_no_start():
