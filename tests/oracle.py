@@ -1,9 +1,11 @@
-"""The true encoding, by slow and plain ways that share nothing with the package."""
+"""The true encoding, by slow and plain ways that share nothing with the package.
+
+mpmath is imported where it is used, because `formula_rows` does without it.
+"""
 
 import math
 from fractions import Fraction
 
-import mpmath
 import numpy as np
 
 
@@ -30,6 +32,8 @@ def exact_rows(positions, d_model, *, max_wavelength=10000.0, layout="interleave
     The truth for any position: a Python or NumPy number, or a Fraction, is taken as
     exactly what it is.
     """
+    import mpmath
+
     rows = []
     for position in map(_fraction, positions):
         row = []
@@ -68,6 +72,8 @@ def turn_bits(d_model, bits, max_wavelength=10000.0):
 
     Whole turns a step stay in: a `max_wavelength` below 1 has them. Rounded down.
     """
+    import mpmath
+
     turns = []
     for channel in range(d_model):
         power = Fraction(channel - channel % 2, d_model)
@@ -87,6 +93,8 @@ def _fraction(position):
 
 
 def _real(fraction):
+    import mpmath
+
     return mpmath.mpf(fraction.numerator) / fraction.denominator
 
 
