@@ -6,7 +6,7 @@ export KERAS_HOME := $(CURDIR)/.venv/keras
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: example test lint numbers clean
+.PHONY: example test lint benchmark benchmark-quick numbers clean
 
 example: .venv/installed
 	$(VENV) examples/text_classification.py
@@ -19,13 +19,26 @@ lint: .venv/installed
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
 
-# Measures anew, and writes what it finds into the documents: about 15 minutes.
-numbers: .venv/installed
-	$(VENV) -m pip install --quiet --disable-pip-version-check --no-cache-dir keras-hub
+# The layer beside its peers: about 40 minutes on two cores, and the documents anew.
+benchmark: .venv/benchmark
+	$(VENV) -m benchmarks.performance
+	$(VENV) -m benchmarks.documents
+
+# A small part of that, printed: about 2 minutes on two cores.
+benchmark-quick: .venv/benchmark
+	$(VENV) -m benchmarks.performance --quick
+
+# The other measurements, and the documents anew: about 15 minutes.
+numbers: .venv/benchmark
 	$(VENV) -m benchmarks.promises
 	$(VENV) -m benchmarks.ways
 	$(VENV) -m benchmarks.classification
 	$(VENV) -m benchmarks.documents
+
+.venv/benchmark: .venv/installed
+	$(VENV) -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+		--editable '.[benchmark]'
+	touch $@
 
 .venv/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv

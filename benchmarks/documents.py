@@ -9,15 +9,25 @@ import re
 import statistics
 from pathlib import Path
 
+from benchmarks import performance_tables, plots
+from benchmarks.markdown import kilobytes, number, source, table
 from benchmarks.measure import RESULTS
+from benchmarks.readings import matches, name_of
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = ("README.md", "docs/rows.md")
+DOCUMENTS = (
+    "README.md",
+    "docs/rows.md",
+    "docs/performance.md",
+    "docs/performance-all.md",
+)
+# The names of promises.json there.
+IN_PERFORMANCE = {"keras_pe": "unlimited", "keras_hub": "keras-hub"}
 MARKED = re.compile(r"(<!-- numbers: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def promises():
-    result = load("promises")
+    result, measured = load("promises"), load("performance")
     peers = ["keras_pe", *(name for name in result["mask"] if name != "keras_pe")]
     titles = {"keras_pe": "ours", "keras_hub": "keras-hub's `SinePositionEncoding`"}
     rows = [["", *(titles[name] for name in peers)]]
@@ -27,17 +37,30 @@ def promises():
     for last in result["error"]["keras_pe"]:
         row = [f"error, float32, position {int(last):,}"]
         rows.append(row + [number(result["error"][p][last]) for p in peers])
-    for size in result["unknown_length_ratio"]["keras_pe"]:
-        row = [f"time over adding a ready table, {size} x 512, length unknown"]
-        ratios = [result["unknown_length_ratio"][p][size] for p in peers]
-        rows.append(row + [ratio(quartiles) for quartiles in ratios])
-    sizes = [kilobytes(result["saved_bytes"][p]) for p in peers]
+    for shape in ((1, 2048, 512), (8, 2048, 512)):
+        case = next(case for case in measured["times"] if is_common(case, shape))
+        row = [f"time over adding a ready table, {name_of(shape)}, length unknown"]
+        found = [case["candidates"][IN_PERFORMANCE[peer]] for peer in peers]
+        rows.append(row + [ratio(record["ratio"]) for record in found])
+    saved = {record["candidate"]: record for record in measured["sizes"]}
+    sizes = [saved_size(saved[IN_PERFORMANCE[peer]]) for peer in peers]
     rows.append(["adds to saved_model.pb at 512 channels, one / two endpoints", *sizes])
     answers = {True: "passes", False: "lost"}
     rows.append(["mask of the embedding", *(answers[result["mask"][p]] for p in peers)])
-    bounded = kilobytes(result["saved_bytes_bounded"])
+    bounded = saved_size(saved["bounded"])
     note = f"\nWith `max_length=8192` a SavedModel holds the table: {bounded}.\n"
-    return table(rows) + note + source(result)
+    return table(rows) + note + source(result) + source(measured)
+
+
+def is_common(case, shape):
+    """Return whether the case is a plain graph from 0, its length unknown."""
+    where = {"mode": "graph", "dtype": "float32", "length": "unknown", "start": "zero"}
+    return matches(case, {"backend": "tensorflow", "shape": [*shape], **where})
+
+
+def saved_size(record):
+    names = ("one endpoint", "two endpoints")
+    return " / ".join(kilobytes(record[f"saved_model.pb, {name}"]) for name in names)
 
 
 def ways():
@@ -76,14 +99,6 @@ def load(name):
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
-def number(value):
-    return f"{value:.1e}" if value < 0.01 else f"{value:.2f}"
-
-
-def kilobytes(sizes):
-    return " / ".join(f"{size / 1000:,.0f} kB" for size in sizes)
-
-
 def ratio(quartiles):
     return f"{quartiles[1]:.2f}"
 
@@ -92,21 +107,19 @@ def spread(values):
     return f"{min(values):.3f} to {max(values):.3f}"
 
 
-def table(rows):
-    header, *body = rows
-    lines = [header, ["---"] * len(header), *body]
-    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def source(result):
-    versions = ", ".join(f"{name} {v}" for name, v in result["versions"].items())
-    command, date, machine = result["command"], result["date"], result["machine"]
-    return f"\n`{command}`, {date}, {machine}: {versions}.\n"
+def written(name):
+    """Return the table NAME, `performance_NAME` from performance_tables."""
+    first, _, rest = name.partition("_")
+    if first == "performance":
+        return performance_tables.TABLES[rest](load("performance"))
+    return {"promises": promises, "ways": ways, "classification": classification}[
+        name
+    ]()
 
 
 def render(text):
     """Return a document with all that is between its markers written anew."""
-    return MARKED.sub(lambda m: m[1] + globals()[m[2]]() + m[3], text)
+    return MARKED.sub(lambda m: m[1] + written(m[2]) + m[3], text)
 
 
 def main():
@@ -114,6 +127,7 @@ def main():
         path = ROOT / name
         path.write_text(render(path.read_text("utf-8")), "utf-8")
         print(f"wrote {name}")
+    plots.draw(load("performance"), ROOT / "docs")
 
 
 if __name__ == "__main__":

@@ -1,27 +1,20 @@
 """Measure what users suffer from, on `PositionalEncoding` and on keras-hub's layer.
 
-Errors against the exact encoding, the price of an unknown length, and the mask, in one
-run: `python -m benchmarks.promises` writes `results/promises.json`. Without keras-hub
-its column says so.
+Errors against the exact encoding, and the mask: `python -m benchmarks.promises` writes
+`results/promises.json`. What they cost is measured by `benchmarks.performance`. Without
+keras-hub its column says so.
 """
-
-import pathlib
-import tempfile
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from benchmarks.measure import ratios, save
+from benchmarks.measure import save
 from keras_pe import PositionalEncoding
 from tests.oracle import exact_rows_fast
 
 D_MODEL = 512
 STEPS = 128
-
-
-def bounded():
-    return PositionalEncoding(max_length=8192)
 
 
 def main():
@@ -46,12 +39,7 @@ def main():
                 name: {last: error(layer, last) for last in (2**15, 2**18, 2**20)}
                 for name, layer in layers.items()
             },
-            "unknown_length_ratio": price(layers),
             "mask": {name: keeps_mask(layer) for name, layer in layers.items()},
-            "saved_bytes": {name: saved_bytes(layer) for name, layer in layers.items()},
-            "saved_bytes_bounded": saved_bytes(
-                lambda: PositionalEncoding(max_length=8192)
-            ),
         },
         packages=("tensorflow", "keras", "numpy", "keras-hub"),
     )
@@ -89,42 +77,6 @@ def error(layer, last):
 
     rows = graph(tf.zeros((1, STEPS, D_MODEL)))[0].numpy()
     return float(np.abs(rows - exact_rows_fast(range(first, last + 1), D_MODEL)).max())
-
-
-def price(layers):
-    """Return the time over adding a ready table, length unknown, in a graph."""
-    results = {}
-    signature = [tf.TensorSpec((None, None, D_MODEL))]
-    for batch, steps in ((1, 2048), (8, 512)):
-        x = tf.random.normal((batch, steps, D_MODEL))
-        table = tf.constant(exact_rows_fast(range(steps), D_MODEL).astype("float32"))
-        graphs = {"floor": tf.function(lambda x, t=table: x + t)}
-        for name, layer in layers.items():
-            graphs[name] = tf.function(layer(), input_signature=signature)
-        calls = {name: lambda g=graph, x=x: g(x) for name, graph in graphs.items()}
-        for name, quartiles in ratios(calls, "floor").items():
-            if name != "floor":
-                results.setdefault(name, {})[f"{batch} x {steps}"] = quartiles
-    return results
-
-
-def saved_bytes(layer):
-    """Return what the layer adds to saved_model.pb, with one and with two endpoints."""
-
-    def size(layer, endpoints):
-        x = keras.Input((None, D_MODEL))
-        model = keras.Model(x, layer(x))
-        archive = keras.export.ExportArchive()
-        archive.track(model)
-        spec = tf.TensorSpec((None, None, D_MODEL), name="x")
-        for endpoint in range(endpoints):
-            archive.add_endpoint(f"serve_{endpoint}", lambda x: model(x), [spec])
-        with tempfile.TemporaryDirectory() as folder:
-            archive.write_out(folder, verbose=False)
-            return (pathlib.Path(folder) / "saved_model.pb").stat().st_size
-
-    nothing = keras.layers.Activation("linear")
-    return [size(layer(), n) - size(nothing, n) for n in (1, 2)]
 
 
 def keeps_mask(layer):
