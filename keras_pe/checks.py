@@ -74,8 +74,19 @@ def dtype_name(tensor):
 
 def constant(array):
     """Return a tensor of a NumPy array, of the array's dtype."""
-    # Unasked, Keras on JAX makes integers float where floatx is bfloat16.
-    return ops.convert_to_tensor(array, dtype_name(array))
+    # Unasked, Keras on JAX makes integers float where floatx is bfloat16. But JAX has
+    # no float64 unless it is asked to, and warns where that is asked for by name.
+    dtype = dtype_name(array)
+    return ops.convert_to_tensor(array, None if dtype == "float64" else dtype)
+
+
+def tensorflow_mode():
+    """Return "eager" or "graph", or None on another backend."""
+    if keras.config.backend() != "tensorflow":
+        return None
+    import tensorflow as tf
+
+    return "eager" if tf.executing_eagerly() else "graph"
 
 
 def has_rank(tensor):

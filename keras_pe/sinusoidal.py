@@ -1,7 +1,5 @@
 """The layer that adds the sine/cosine encoding of the positions to its input."""
 
-import functools
-
 import keras
 import numpy as np
 from keras import ops
@@ -16,8 +14,8 @@ from keras_pe.checks import (
     has_rank,
     is_dense,
 )
-from keras_pe.recipe import sinusoids
 from keras_pe.rows import find_rows
+from keras_pe.tables import rows_of_table, run_of_table
 from keras_pe.turns import precision_of, rows_at, rows_from, sinusoid_turns
 
 # In bytes: what a graph is given to hold unasked, and what `max_length` may ask for
@@ -129,7 +127,7 @@ class PositionalEncoding(keras.layers.Layer):
     def call(self, inputs, *, positions=None, start_index=0, mask=None):
         positions, start_index = self._check(inputs, positions, start_index)
         rows = find_rows(self._owner, inputs, positions, start_index, self.max_length)
-        rows = ops.cast(self._encode(rows, inputs.shape[-1]), self.compute_dtype)
+        rows = self._encode(rows, inputs.shape[-1])
         inputs = ops.cast(inputs, self.compute_dtype)
         if len(rows.shape) == 2:
             return inputs + rows
@@ -194,46 +192,18 @@ class PositionalEncoding(keras.layers.Layer):
         return positions, start_index
 
     def _encode(self, rows, d_model):
-        """Return the encoding `(time, d_model)` or `(batch, time, d_model)`."""
+        """Return P in the compute dtype, `(time, d_model)` or with a batch before."""
+        dtype = self.compute_dtype
         arguments = d_model, self.max_wavelength, self.layout
-        precision = precision_of(self.compute_dtype)
-        start, length = rows.whole, rows.length
-        known = isinstance(start, int) and isinstance(length, int)
+        known = isinstance(rows.whole, int) and isinstance(rows.length, int)
         # The float64 angles of the recipe lose their turns under shorter waves.
         if self.max_wavelength >= 1 and rows.fraction is None:
             bounded = self.max_length is not None
-            size = np.dtype(precision).itemsize * d_model
-            if bounded and size * self.max_length <= _LARGEST_TABLE:
-                table = _bounded_table(self.max_length, *arguments, precision)
-                if known:
-                    return ops.convert_to_tensor(table[start : start + length])
-                return _take(ops.convert_to_tensor(table), rows)
-            if known and (bounded or size * length <= _LARGEST_CONSTANT):
-                table = _run_table(start, length, *arguments, precision)
-                return ops.convert_to_tensor(table)
-        make = rows_at if length is None else rows_from
-        return make(rows, sinusoid_turns(*arguments), precision)
-
-
-def _take(table, rows):
-    """Return `rows` of a table that ends in a row of NaN."""
-    if isinstance(rows.whole, int):
-        # At the end the slice stops, and fits no input but by the row of NaN.
-        return table[rows.whole : rows.whole + rows.length]
-    rows = rows.spread()
-    index = ops.where(rows.valid, rows.whole, table.shape[0] - 1)
-    return ops.take(table, index, axis=0)
-
-
-@functools.lru_cache(maxsize=16)
-def _run_table(start, length, d_model, max_wavelength, layout, precision):
-    """Return the recipe's rows of a run, as NumPy: a constant in a graph."""
-    rows = np.arange(start, start + length)
-    return sinusoids(rows, d_model, max_wavelength, layout).astype(precision)
-
-
-@functools.lru_cache(maxsize=8)
-def _bounded_table(max_length, d_model, max_wavelength, layout, precision):
-    """Return the recipe's rows 0 to `max_length - 1`, and a row of NaN, as NumPy."""
-    table = sinusoids(np.arange(max_length), d_model, max_wavelength, layout)
-    return np.concatenate([table, np.full((1, d_model), np.nan)]).astype(precision)
+            row = np.dtype(precision_of(dtype)).itemsize * d_model
+            if bounded and row * self.max_length <= _LARGEST_TABLE:
+                return rows_of_table(rows, self.max_length, *arguments, dtype)
+            if known and (bounded or row * rows.length <= _LARGEST_CONSTANT):
+                return run_of_table(rows.whole, rows.length, *arguments, dtype)
+        make = rows_at if rows.length is None else rows_from
+        turns = sinusoid_turns(*arguments)
+        return ops.cast(make(rows, turns, precision_of(dtype)), dtype)

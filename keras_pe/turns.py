@@ -19,7 +19,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_pe.checks import constant
+from keras_pe.checks import constant, tensorflow_mode
 from keras_pe.recipe import channel_order
 
 _QUARTER = 2**30  # of a turn, in units of 2**-32 turns
@@ -126,12 +126,12 @@ def rows_at(rows, turns, dtype):
     whole, fraction, valid = rows.whole, rows.fraction, rows.valid
     if dtype == "float64":
         positions = ops.expand_dims(ops.cast(whole, dtype), -1)
-        part = positions * ops.convert_to_tensor(turns.turn)
+        part = positions * constant(turns.turn)
         if fraction is not None:
             fraction_64 = ops.expand_dims(ops.cast(fraction, dtype), -1)
-            part = part + fraction_64 * ops.convert_to_tensor(turns.all_turns)
+            part = part + fraction_64 * constant(turns.all_turns)
         angles = (part - ops.round(part)) * (2 * math.pi)
-        sines = ops.sin(angles + ops.convert_to_tensor(turns.start))
+        sines = ops.sin(angles + constant(turns.start))
         if valid is not None:
             sines = ops.where(ops.expand_dims(valid, -1), sines, ops.cast(_NAN, dtype))
         # On JAX it is float32: all of this without x64, Keras's sine even with it.
@@ -178,21 +178,13 @@ def rows_from(rows, turns, dtype):
 
 def _within_block(turns, rates, block):
     """Return float32 `(block, d_model)` twice: tangents and cosines of its steps."""
-    if not _in_tensorflow_graph():
+    if tensorflow_mode() != "graph":
         steps = turns.block_tangent[:block], turns.block_cosine[:block]
         return tuple(map(constant, steps))
     # There a constant goes into every file. TensorFlow folds this when it loads one.
     steps = _sine_and_cosine(_phases(ops.arange(block, dtype="int32"), rates))
     cosine = steps[1] + _TINY  # beside any other it is lost
     return steps[0] / cosine, cosine
-
-
-def _in_tensorflow_graph():
-    if keras.config.backend() != "tensorflow":
-        return False
-    import tensorflow as tf
-
-    return not tf.executing_eagerly()
 
 
 def _phases(positions, rates):

@@ -153,6 +153,7 @@ def test_rows_from_where_a_step_is_a_quarter_turn(towards):
         check_quarter_turns(run, start, wavelength)
 
 
+@pytest.mark.tensorflow
 @pytest.mark.parametrize("towards", [0.0, 1.0])
 def test_rows_from_where_a_step_is_a_quarter_turn_in_a_graph(towards, tf):
     wavelength = quarter_turns(towards)
