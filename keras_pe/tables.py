@@ -1,7 +1,8 @@
-"""Rows taken from the recipe's table, which is a constant where a graph is traced."""
+"""Rows taken from the recipe's table, which is made once."""
 
 import functools
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -17,7 +18,9 @@ def run_of_table(start, length, *encoding):
         start, length: Python ints.
         *encoding: `d_model`, `max_wavelength`, `layout` and the dtype of the rows.
     """
-    return _tensor(_run_table, start, length, *encoding)
+    if tensorflow_mode() == "eager":
+        return _shared_tensor(_run_table, start, length, *encoding)
+    return constant(_array(_run_table, start, length, *encoding))
 
 
 def rows_of_table(rows, max_length, *encoding):
@@ -28,43 +31,49 @@ def rows_of_table(rows, max_length, *encoding):
         max_length: Python int.
         *encoding: As for `run_of_table`.
     """
-    start, length = rows.whole, rows.length
-    if isinstance(start, int):
-        stop = start + length
-        if isinstance(stop, int) and tensorflow_mode() != "eager":
-            return constant(_bounded_table(max_length, *encoding)[start:stop])
+    table = _shared(_bounded_table, max_length, *encoding)
+    if isinstance(rows.whole, int):
         # At the end the slice stops, and fits no input but by the row of NaN.
-        return _tensor(_bounded_table, max_length, *encoding)[start:stop]
+        return constant(table[rows.whole : rows.whole + rows.length])
     rows = rows.spread()
     index = ops.where(rows.valid, rows.whole, max_length)
-    return ops.take(_tensor(_bounded_table, max_length, *encoding), index, axis=0)
+    return ops.take(constant(table), index, axis=0)
 
 
-def _tensor(make, *arguments):
-    if tensorflow_mode() == "eager":
-        return _shared_tensor(make, *arguments)
-    return constant(make(*arguments))
+def _shared(make, *arguments):
+    """Return a table that calls share: a tensor on TensorFlow, else an array.
+
+    A TensorFlow function takes the tensor in as it does a variable. As a constant of
+    its graph, the table would be copied ten times over at the first call, and be
+    written anew for every endpoint of a SavedModel.
+    """
+    if keras.config.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with tf.init_scope():
+            if tf.executing_eagerly():  # and not in a graph of TensorFlow 1
+                return _shared_tensor(make, *arguments)
+    return _array(make, *arguments)
 
 
 @functools.lru_cache(maxsize=8)
 def _shared_tensor(make, *arguments):
-    """Return a table as the tensor that eager calls share: to copy it takes longest."""
+    # Each eager call would copy the array, which takes longer than to add it.
     return constant(make(*arguments))
 
 
-@functools.lru_cache(maxsize=16)
-def _run_table(start, length, *encoding):
-    """Return the recipe's rows of a run, as NumPy."""
-    return _recipe_rows(np.arange(start, start + length), *encoding)
-
-
 @functools.lru_cache(maxsize=8)
+def _array(make, *arguments):
+    return make(*arguments)
+
+
+def _run_table(start, length, d_model, max_wavelength, layout, dtype):
+    """Return the recipe's rows of a run, as NumPy."""
+    rows = sinusoids(np.arange(start, start + length), d_model, max_wavelength, layout)
+    return rows.astype(precision_of(dtype)).astype(dtype)
+
+
 def _bounded_table(max_length, *encoding):
     """Return the recipe's rows 0 to `max_length - 1`, and a row of NaN, as NumPy."""
-    table = _recipe_rows(np.arange(max_length), *encoding)
+    table = _run_table(0, max_length, *encoding)
     return np.concatenate([table, np.full_like(table[:1], np.nan)])
-
-
-def _recipe_rows(positions, d_model, max_wavelength, layout, dtype):
-    rows = sinusoids(positions, d_model, max_wavelength, layout)
-    return rows.astype(precision_of(dtype)).astype(dtype)
