@@ -28,10 +28,12 @@ benchmark: .venv/benchmark
 benchmark-quick: .venv/benchmark
 	$(VENV) -m benchmarks.performance --quick
 
-# The other measurements, and the documents anew: about 15 minutes.
+# The other measurements, and the documents anew: about 25 minutes.
 numbers: .venv/benchmark
 	$(VENV) -m benchmarks.promises
 	$(VENV) -m benchmarks.ways
+	$(VENV) -m benchmarks.device_check
+	$(VENV) -m benchmarks.example
 	$(VENV) -m benchmarks.classification
 	$(VENV) -m benchmarks.documents
 

@@ -102,7 +102,7 @@ def other_bars():
         ("XLA", "bounded", 1),
         ("XLA", "unlimited", 1),
     ):
-        case = f"memory over the floor's, in encodings, {mode}"
+        case = f"memory over a ready table's, in encodings, {mode}"
         yield Bar(case, name, limit, memory(name, mode), f"{limit}")
     file = "saved_model.pb, two endpoints"
     case = f"added to {file}"

@@ -27,14 +27,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from benchmarks.device_table import STARTS, cells
 from benchmarks.devices import burst, find_device
-from benchmarks.documents import number, table
+from benchmarks.markdown import table
 from benchmarks.measure import RESULTS, ratios, save
 from keras_pe import PositionalEncoding, positional_encoding
 from keras_pe.recipe import sinusoids
 from tests.oracle import formula_rows
 
-STARTS = (0, 10**4, 10**6)
 LIMITS = {"float32": 3e-7, "mixed_bfloat16": 0.004}
 GIVEN = {
     "start_index": lambda start, steps: ops.convert_to_tensor(start, "int32"),
@@ -82,13 +82,15 @@ def rows_of(device, mode, dtype, size):
     floor = compiled(lambda x, ready: x + ready, (x, ready), None)
     known = compiled(lambda x: layer(x), (x,), None)
     calls = {"floor": lambda: floor(x, ready), "nothing": lambda: known(x)}
-    errors = {"nothing": {0: error(known(x), 0)}}
+    errors = {"nothing": {"0": error(known(x), 0)}}
     same = np.array_equal(float32(known(x)), float32(floor(x, ready)))
     for given, tensor in GIVEN.items():
         inputs = {start: (x, tensor(start, size.steps)) for start in STARTS}
         # A graph of TensorFlow does not know this length: that is the dear case.
         free = compiled(with_argument(layer, given), inputs[0], size.steps)
-        errors[given] = {start: error(free(*inputs[start]), start) for start in STARTS}
+        errors[given] = {
+            str(start): error(free(*inputs[start]), start) for start in STARTS
+        }
         calls[given] = functools.partial(free, *inputs[STARTS[-1]])
     quotients, microseconds = times(calls, device, size)
     return [
@@ -151,24 +153,6 @@ def mask_row():
     means = keras.layers.GlobalAveragePooling1D()(y), ops.mean(y[:, :2], axis=1)
     ok = np.allclose(*map(float32, means), rtol=0, atol=1e-6)
     return {"mode": "eager", "dtype": "float32", "given": "a mask", "ok": ok}
-
-
-def cells(rows):
-    """Return the rows as text, under a header."""
-    starts = [f"error from {start:,}" for start in STARTS]
-    header = ["mode", "dtype", "given", *starts, "numbers", "time over `x + table`"]
-    lines = [[*header, "`x + table`, microseconds"]]
-    for row in rows:
-        errors = [row.get("errors", {}).get(start) for start in STARTS]
-        line = [row["mode"], row["dtype"], row["given"]]
-        line += ["" if e is None else number(e) for e in errors]
-        line.append("ok" if row["ok"] else "WRONG")
-        if "ratio" in row:
-            low, median, high = row["ratio"]
-            line.append(f"{median:.2f} ({low:.2f} to {high:.2f})")
-            line.append(f"{row['addition_microseconds']:,.0f}")
-        lines.append(line + [""] * (len(lines[0]) - len(line)))
-    return lines
 
 
 if __name__ == "__main__":

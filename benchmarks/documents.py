@@ -10,6 +10,7 @@ import statistics
 from pathlib import Path
 
 from benchmarks import performance_tables, plots
+from benchmarks.device_table import cells
 from benchmarks.markdown import kilobytes, number, source, table
 from benchmarks.measure import RESULTS
 from benchmarks.readings import matches, name_of
@@ -95,6 +96,42 @@ def classification():
     return table(rows) + note + source(result)
 
 
+def devices():
+    """Return what `device_check` found, a table for each device it ran on."""
+    paths = sorted(RESULTS.glob("device-*.json"))
+    return "\n".join(device(load(path.stem)) for path in paths)
+
+
+def device(result):
+    size = result["size"]
+    shape = name_of([size["batch"], size["steps"], size["width"]])
+    title = f"{result['device']}, {result['backend']}, {shape}:\n\n"
+    return title + table(cells(result["rows"])) + source(result)
+
+
+def example():
+    """Return where an epoch of the example goes."""
+    result = load("example")
+    rows = [["an epoch of", "seconds", "quartiles"]]
+    for name, (low, middle, high) in result["epoch"].items():
+        rows.append([name, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"])
+    once = [["once", "seconds"]]
+    once += [[name, f"{taken:.1f}"] for name, taken in result["seconds"].items()]
+    return table(rows) + "\n" + table(once) + source(result)
+
+
+def whole_example():
+    """Return what the whole command of the example takes."""
+    result = load("classification")
+    rows = [["encoding", "seconds", "CPU seconds", "peak memory"]]
+    for encoding in ("sinusoidal", "none"):
+        runs = [run for run in result["runs"] if run["encoding"] == encoding]
+        keys = ("seconds", "cpu_seconds", "peak_megabytes")
+        wall, cpu, peak = (statistics.median(run[key] for run in runs) for key in keys)
+        rows.append([f"`{encoding}`", f"{wall:.0f}", f"{cpu:.0f}", f"{peak:,.0f} MB"])
+    return table(rows) + source(result)
+
+
 def load(name):
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
@@ -112,9 +149,13 @@ def written(name):
     first, _, rest = name.partition("_")
     if first == "performance":
         return performance_tables.TABLES[rest](load("performance"))
-    return {"promises": promises, "ways": ways, "classification": classification}[
-        name
-    ]()
+    return TABLES[name]()
+
+
+TABLES = {
+    made.__name__: made
+    for made in (promises, ways, classification, devices, example, whole_example)
+}
 
 
 def render(text):

@@ -4,7 +4,14 @@ import statistics
 
 from benchmarks import bars
 from benchmarks.markdown import kilobytes, source, table
-from benchmarks.readings import encoding_bytes, exponent, growth, matches, name_of
+from benchmarks.readings import (
+    encoding_bytes,
+    exponent,
+    growth,
+    matches,
+    name_of,
+    without_call,
+)
 
 PEERS = {
     "pasted": "pasted recipe",
@@ -97,7 +104,7 @@ def decoding(result):
 
 def memory(result):
     names = {**FLOOR, "ready": "ready table, passed in", **CANDIDATES}
-    rows = [["candidate", "mode", "beyond the result", "over the ready table"]]
+    rows = [["candidate", "mode", "beyond the result", "over the table passed in"]]
     batch = result["held"][0]
     growths = {(r["mode"], r["candidate"]): r for r in result["memory"]}
     for (mode, name), record in growths.items():
@@ -105,8 +112,8 @@ def memory(result):
             rows.append([names[name], mode, record["reason"], ""])
             continue
         units = statistics.median(record["growth"]) / encoding_bytes(result)
-        floor = statistics.median(growths[mode, "floor"]["growth"])
-        over = units - floor / encoding_bytes(result)
+        ready = statistics.median(growths[mode, "ready"]["growth"])
+        over = units - ready / encoding_bytes(result)
         rows.append([names[name], mode, f"{units - batch:.2f}", f"{over:+.2f}"])
     return table(rows)
 
@@ -148,16 +155,13 @@ def exponents(result):
     rows = [["candidate", "mode", *titles]]
     for mode in ("graph", "XLA"):
         lengths, floor = growth(result, "floor", mode)
-        _, nothing = growth(result, "nothing", mode)
         for name, title in {**FLOOR, **CANDIDATES}.items():
             _, taken = growth(result, name, mode)
             if len(taken) < len(lengths):
                 rows.append([title, mode, "no", "no", "no"])
                 continue
-            of_time = exponent(lengths, taken)
-            alone = [t - n for t, n in zip(taken, nothing, strict=True)]
-            positive = min(alone) > 0
-            net = f"{exponent(lengths, alone):.2f}" if positive else "lost in noise"
+            of_time, alone = exponent(lengths, taken), without_call(result, name, mode)
+            net = f"{exponent(lengths, alone):.2f}" if alone else "lost in noise"
             over = of_time - exponent(lengths, floor)
             rows.append([title, mode, f"{of_time:.2f}", net, f"{over:+.2f}"])
     return table(rows)

@@ -99,7 +99,10 @@ def takes_any_length(name, peer):
 
 
 def memory(candidate, mode):
-    """Read the growth of the peak over the floor's, in sizes of the encoding."""
+    """Read the growth of the peak over a ready table's, in sizes of the encoding.
+
+    That is the table which is passed in: as a constant, it takes ten times its size.
+    """
 
     def read(result):
         growth = {
@@ -107,9 +110,9 @@ def memory(candidate, mode):
             for record in result["memory"]
             if record["mode"] == mode and "growth" in record
         }
-        if not {candidate, "floor"} <= set(growth):
+        if not {candidate, "ready"} <= set(growth):
             return []
-        over = (growth[candidate] - growth["floor"]) / encoding_bytes(result)
+        over = (growth[candidate] - growth["ready"]) / encoding_bytes(result)
         return [Reading(name_of(result["held"]), over, f"{over:.2f}")]
 
     return read
@@ -141,19 +144,36 @@ def retraces(candidate):
 
 
 def exponents(candidate, mode):
-    """Read how far from 1 the exponent of time against length is."""
+    """Read how far from 1 the exponent of time against length is.
+
+    The time is that over a call which does next to nothing: what a call costs by itself
+    does not grow, and is most of it where inputs are short.
+    """
 
     def read(result):
         lengths, times = growth(result, candidate, mode)
         if len(lengths) < 2:
             return []
-        found = exponent(lengths, times)
-        floor = exponent(*growth(result, "floor", mode))
+        alone = without_call(result, candidate, mode)
         where = f"{lengths[0]:,} to {lengths[-1]:,} steps"
-        shown = f"{found:.2f}, the ready table {floor:.2f}"
+        if alone is None:
+            return [Reading(where, math.inf, "lost in the cost of a call")]
+        found, whole = exponent(lengths, alone), exponent(lengths, times)
+        shown = f"{found:.2f}, with the call {whole:.2f}"
         return [Reading(where, abs(found - 1), shown)]
 
     return read
+
+
+def without_call(result, candidate, mode):
+    """Return the milliseconds of each length over a call of next to nothing, or None.
+
+    None stands for times that are not all above it.
+    """
+    _, times = growth(result, candidate, mode)
+    _, nothing = growth(result, "nothing", mode)
+    alone = [t - n for t, n in zip(times, nothing, strict=True)]
+    return alone if min(alone) > 0 else None
 
 
 def growth(result, candidate, mode):

@@ -432,17 +432,24 @@ def make_dataset(rows, tokenizer, args, shuffle):
     return data.prefetch(tf.data.AUTOTUNE)
 
 
-def fit(classifier, training, validation, args):
+def compile_classifier(classifier, args, steps):
+    """Make a classifier ready to train, `steps` batches an epoch."""
     import keras
 
     decay = keras.optimizers.schedules.CosineDecay(
-        args.learning_rate, decay_steps=args.epochs * len(training)
+        args.learning_rate, decay_steps=args.epochs * steps
     )
     classifier.compile(
         optimizer=keras.optimizers.AdamW(decay),
         loss="sparse_categorical_crossentropy",
         metrics=["accuracy"],
     )
+
+
+def fit(classifier, training, validation, args):
+    import keras
+
+    compile_classifier(classifier, args, len(training))
     stop = keras.callbacks.EarlyStopping(
         "val_loss", patience=3, restore_best_weights=True
     )

@@ -106,17 +106,19 @@ def test_slower_is_slower_beyond_the_quartiles(low, word):
 def test_exponents(power, word):
     bar = BAR._replace(limit=0.1, read=exponents("unlimited", "graph"))
     growth = [
-        timed((1, n, 8), floor={"ms": [n] * 3}, unlimited={"ms": [n**power] * 3})
+        timed(
+            (1, n, 8), nothing={"ms": [99] * 3}, unlimited={"ms": [99 + n**power] * 3}
+        )
         for n in (1024, 2048, 4096)
     ]
     assert judged(bar, {"growth": growth}).word == word
 
 
 @pytest.mark.parametrize("growth, word", [(500, "met"), (501, "not met")])
-def test_memory_is_over_the_floor_in_encodings(growth, word):
+def test_memory_is_over_a_ready_table_in_encodings(growth, word):
     bar = BAR._replace(limit=1, read=memory("unlimited", "graph"))
     records = [
-        {"mode": "graph", "candidate": "floor", "growth": [99, 100, 1000]},
+        {"mode": "graph", "candidate": "ready", "growth": [99, 100, 1000]},
         {"mode": "graph", "candidate": "unlimited", "growth": [0, growth, growth]},
     ]
     verdict = judged(bar, {"held": (8, 10, 10), "memory": records})
