@@ -17,13 +17,14 @@ import tensorflow as tf
 
 from benchmarks.measure import ratios, save
 from keras_pe import turns
+from keras_pe.rates import sinusoid_turns
 from keras_pe.recipe import sinusoids
 from keras_pe.rows import Rows
 from tests.oracle import exact_rows_fast
 
 D_MODEL = 512
 STEPS = 2048
-TURNS = turns.sinusoid_turns(D_MODEL, 10000.0, "interleaved")
+TURNS = sinusoid_turns(D_MODEL, 10000.0, "interleaved")
 STARTS = (0, 10**4, 10**6, 2**24, 2**29, 2**30 - STEPS)
 SPEC = tf.TensorSpec((None, None, D_MODEL))
 START = tf.TensorSpec((), tf.int32)

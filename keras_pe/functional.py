@@ -10,8 +10,9 @@ from keras_pe.checks import (
     check_size,
     check_wavelength,
 )
+from keras_pe.rates import sinusoid_turns
 from keras_pe.rows import rows_of_positions
-from keras_pe.turns import precision_of, rows_at, sinusoid_turns
+from keras_pe.turns import precision_of, rows_at
 
 
 def sinusoidal_encoding(

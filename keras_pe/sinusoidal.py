@@ -14,9 +14,10 @@ from keras_pe.checks import (
     has_rank,
     is_dense,
 )
+from keras_pe.rates import sinusoid_turns
 from keras_pe.rows import find_rows
 from keras_pe.tables import rows_of_table, run_of_table
-from keras_pe.turns import precision_of, rows_at, rows_from, sinusoid_turns
+from keras_pe.turns import precision_of, rows_at, rows_from
 
 # In bytes: what a graph is given to hold unasked, and what `max_length` may ask for
 # before its rows are made as without it.

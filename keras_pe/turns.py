@@ -10,19 +10,15 @@ Every channel is a sine: a cosine starts a quarter turn later. So the layout of 
 channels is just the order of the rates.
 """
 
-import functools
 import math
-from decimal import Decimal, localcontext
-from typing import NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_pe.checks import constant, tensorflow_mode
-from keras_pe.recipe import channel_order
+from keras_pe.rates import BLOCK, QUARTER, Rates
 
-_QUARTER = 2**30  # of a turn, in units of 2**-32 turns
 _RADIANS = np.float32(2 * math.pi / 2**32)  # a unit
 _COARSE = np.float32(round(2 * math.pi * 2**8) / 2**22)  # 2**18 units, in 11 bits
 _COARSE_REST = np.float32(2 * math.pi / 2**14 - float(_COARSE))
@@ -30,86 +26,6 @@ _NAN = np.float32(math.nan)
 # Of x**3 to x**9 in the sine: the fit up to a quarter turn with the least error, 5e-9.
 _SINE_SERIES = (-1.6666657e-1, 8.3330171e-3, -1.9806615e-4, 2.6000544e-6)
 _TINY = np.float32(2.0**-120)  # in place of a cosine that is 0
-_BLOCK = 256  # positions that share one rotation
-
-
-class Rates(NamedTuple):
-    """A rate for each channel, `(d_model,)` each, as 62 bits of a fraction of a turn.
-
-    With `p = 2**15 * a + b`, p steps give the phase
-    `p * high + a * middle + floor(b * low + a * lowest)` in units of 2**-32 turns.
-    """
-
-    high: np.ndarray  # int32, the first 32 bits
-    middle: np.ndarray  # int32, the next 15 bits
-    low: np.ndarray  # float32, all 30 bits after `high`, as a fraction of its unit
-    lowest: np.ndarray  # float32, the bits after `middle`, as a fraction of its unit
-
-
-class Turns(NamedTuple):
-    """The channels of an encoding: how they turn, and where they start."""
-
-    step: Rates
-    part: Rates  # of 2**-31 steps, for what lies between two positions
-    first: np.ndarray  # int32, the phase of position 0
-    # float64, for float64 rows: turns a step without and with whole ones, and radians.
-    turn: np.ndarray
-    all_turns: np.ndarray
-    start: np.ndarray
-    # float32 `(_BLOCK, d_model)`, of the angles from the start of a block.
-    block_tangent: np.ndarray
-    block_cosine: np.ndarray
-
-
-@functools.lru_cache(maxsize=32)
-def sinusoid_turns(d_model, max_wavelength, layout):
-    """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
-    channels = channel_order(np.arange(d_model), layout)
-    with localcontext() as context:
-        # 62 bits of the fraction are 19 digits behind the point, and a wavelength below
-        # 1 puts digits before it.
-        context.prec = 50 + abs(Decimal(max_wavelength).adjusted())
-        logarithm = Decimal(max_wavelength).ln()
-        two_pi = 8 * (4 * _arctan_of_inverse(5) - _arctan_of_inverse(239))  # Machin
-        turns = [
-            (-logarithm * (channel - channel % 2) / d_model).exp() / two_pi
-            for channel in channels.tolist()
-        ]
-        step, part = _rates(turns), _rates([turn / 2**31 for turn in turns])
-        fractions = [float(turn - round(turn)) for turn in turns]
-    cosine, turn = channels % 2, np.array(fractions)
-    within = 2 * math.pi * np.arange(_BLOCK)[:, None] * turn
-    return Turns(
-        step=step,
-        part=part,
-        first=(cosine * _QUARTER).astype("int32"),
-        turn=turn,
-        all_turns=np.array([float(turn) for turn in turns]),
-        start=cosine * (math.pi / 2),
-        block_tangent=np.tan(within).astype("float32"),
-        block_cosine=np.cos(within).astype("float32"),
-    )
-
-
-def _rates(turns):
-    """Return the `Rates` of turns a step, Decimals in a context that holds them."""
-    bits = [int(turn % 1 * 2**62) for turn in turns]
-    low = np.array([b % 2**30 for b in bits])
-    return Rates(
-        high=np.array([b >> 30 for b in bits], "uint32").astype("int32"),
-        middle=(low >> 15).astype("int32"),
-        low=(low / 2**30).astype("float32"),
-        lowest=(low % 2**15 / 2**15).astype("float32"),
-    )
-
-
-def _arctan_of_inverse(n):
-    """Return arctan(1 / n) in the precision of the context, by its power series."""
-    total, power, k = Decimal(0), 1 / Decimal(n), 1
-    while total + power / k != total:
-        total += power / k
-        power, k = -power / (n * n), k + 2
-    return total
 
 
 def precision_of(dtype):
@@ -158,7 +74,7 @@ def rows_from(rows, turns, dtype):
         return rows_at(rows.spread(), turns, dtype)
     length, valid = rows.length, rows.valid
     whole = ops.convert_to_tensor(rows.whole, "int32")
-    block = max(1, min(length, _BLOCK)) if isinstance(length, int) else _BLOCK
+    block = max(1, min(length, BLOCK)) if isinstance(length, int) else BLOCK
     blocks = (length + block - 1) // block
     starts = ops.expand_dims(whole, -1) + block * ops.arange(blocks, dtype="int32")
     # As tensors once: a graph then holds one copy of each, not two.
@@ -203,7 +119,7 @@ def _phases(positions, rates):
 def _fold(phases):
     """Return phases of the same sines within a quarter turn of 0."""
     # A sine is symmetric about its quarter turns. Both sums wrap.
-    return ops.abs(phases + _QUARTER) - _QUARTER
+    return ops.abs(phases + QUARTER) - QUARTER
 
 
 def _sines(phases, scale=_RADIANS):
@@ -221,7 +137,7 @@ def _sines(phases, scale=_RADIANS):
 
 def _sine_and_cosine(phases):
     """Return float32 `(2, ..., d_model)`; the angles are rounded once."""
-    folded = _fold(ops.stack([phases, phases + _QUARTER]))
+    folded = _fold(ops.stack([phases, phases + QUARTER]))
     coarse = folded // 2**18
     rest = ops.cast(folded - coarse * 2**18, "float32")
     coarse = ops.cast(coarse, "float32")

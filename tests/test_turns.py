@@ -10,8 +10,9 @@ from keras import ops
 from oracle import exact_rows, exact_rows_fast, formula_rows, turn_bits
 
 from keras_pe import turns
+from keras_pe.rates import Rates, sinusoid_turns
 from keras_pe.rows import Rows
-from keras_pe.turns import rows_at, rows_from, sinusoid_turns
+from keras_pe.turns import rows_at, rows_from
 
 WAVELENGTHS = [10000.0, 1000.0, 500000.0, 1.0, 0.37, 1e-3, 1e-45, 1e30, 1.7e308]
 WAVELENGTHS += [1e-300, 5e-324]
@@ -103,7 +104,7 @@ def test_phases_are_exact_for_every_int32_position(d_model, max_wavelength):
 def test_whole_turns_fall_away():
     # A step of 2**32 units is a whole turn, so the position wraps as the phase does.
     no_bits, no_part = np.zeros(1, "int32"), np.zeros(1, "float32")
-    made = turns.Rates(np.array([2**30 + 1], "int32"), no_bits, no_part, no_part)
+    made = Rates(np.array([2**30 + 1], "int32"), no_bits, no_part, no_part)
     positions = random_positions(100)
     phases = turns._phases(ops.convert_to_tensor(positions), made)
     wanted = positions.astype("int64") * (2**30 + 1)
