@@ -73,6 +73,12 @@ def find_rows(owner, inputs, positions, start_index, max_length):
     start = ops.convert_to_tensor(start_index)
     if len(start.shape) == 1:
         start = _fit(owner, "start_index", start, {"batch": batch})
+    elif max_length is not None and _known(start) is not None:
+        # Eager: then a slice of the table will do.
+        start = int(_known(start))
+        valid = run_fits(start, time, max_length)
+        received = received_run(owner, start, time, max_length)
+        return Rows(_require(valid, start, received), length=time)
     whole, valid = _to_int32(start, None)
     fits = run_fits(whole, time, max_length)
     valid = fits if valid is None else valid & fits
