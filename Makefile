@@ -33,6 +33,7 @@ numbers: .venv/benchmark
 	$(VENV) -m benchmarks.promises
 	$(VENV) -m benchmarks.ways
 	$(VENV) -m benchmarks.device_check
+	$(VENV) -m benchmarks.profile
 	$(VENV) -m benchmarks.example
 	$(VENV) -m benchmarks.classification
 	$(VENV) -m benchmarks.documents

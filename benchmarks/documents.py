@@ -109,6 +109,20 @@ def device(result):
     return title + table(cells(result["rows"])) + source(result)
 
 
+def profile():
+    """Return which operations take longest."""
+    result = load("profile")
+    rows = [["call", "shape", "microseconds of each operation, longest first"]]
+    for found in result["profiles"]:
+        listed = [
+            f"{op['kind']} {op['microseconds']:.0f}" for op in found["operations"]
+        ]
+        rest = f"{found['others']} others {found['others_microseconds']:.0f}"
+        cells = ", ".join([*listed, rest])
+        rows.append([found["call"], name_of(found["shape"]), cells])
+    return table(rows) + source(result)
+
+
 def example():
     """Return where an epoch of the example goes."""
     result = load("example")
@@ -117,19 +131,13 @@ def example():
         rows.append([name, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"])
     once = [["once", "seconds"]]
     once += [[name, f"{taken:.1f}"] for name, taken in result["seconds"].items()]
-    return table(rows) + "\n" + table(once) + source(result)
-
-
-def whole_example():
-    """Return what the whole command of the example takes."""
-    result = load("classification")
-    rows = [["encoding", "seconds", "CPU seconds", "peak memory"]]
-    for encoding in ("sinusoidal", "none"):
-        runs = [run for run in result["runs"] if run["encoding"] == encoding]
-        keys = ("seconds", "cpu_seconds", "peak_megabytes")
-        wall, cpu, peak = (statistics.median(run[key] for run in runs) for key in keys)
-        rows.append([f"`{encoding}`", f"{wall:.0f}", f"{cpu:.0f}", f"{peak:,.0f} MB"])
-    return table(rows) + source(result)
+    whole = result["whole"]
+    once.append(["the whole command", f"{whole['seconds']:.0f}"])
+    once.append(
+        ["the whole command, CPU time of all threads", f"{whole['cpu_seconds']:.0f}"]
+    )
+    note = f"\nIts peak memory is {whole['peak_megabytes']:,.0f} MB.\n"
+    return table(rows) + "\n" + table(once) + note + source(result)
 
 
 def load(name):
@@ -154,7 +162,7 @@ def written(name):
 
 TABLES = {
     made.__name__: made
-    for made in (promises, ways, classification, devices, example, whole_example)
+    for made in (promises, ways, classification, devices, profile, example)
 }
 
 

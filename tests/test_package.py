@@ -50,7 +50,7 @@ def test_wheel_holds_the_package_and_what_it_needs(built):
     assert metadata["Name"] == "keras_pe"
     assert metadata["License-Expression"] == "Apache-2.0"
     assert metadata["Requires-Python"] == ">=3.11"
-    assert set(metadata.get_all("Provides-Extra")) == {"examples", "test"}
+    assert set(metadata.get_all("Provides-Extra")) == {"benchmark", "examples", "test"}
     needed = metadata.get_all("Requires-Dist")
     assert {line.partition(">")[0] for line in needed if "extra ==" not in line} == {
         "keras",
