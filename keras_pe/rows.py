@@ -73,9 +73,9 @@ def find_rows(owner, inputs, positions, start_index, max_length):
     start = ops.convert_to_tensor(start_index)
     if len(start.shape) == 1:
         start = _fit(owner, "start_index", start, {"batch": batch})
-    elif max_length is not None and _known(start) is not None:
-        # Eager: then a slice of the table will do.
-        start = int(_known(start))
+    elif max_length is not None and (known := _known(start)) is not None:
+        # Eager: a slice of the table will do.
+        start = int(known)
         valid = run_fits(start, time, max_length)
         received = received_run(owner, start, time, max_length)
         return Rows(_require(valid, start, received), length=time)
