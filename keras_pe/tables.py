@@ -32,9 +32,12 @@ def rows_of_table(rows, max_length, *encoding):
         *encoding: As for `run_of_table`.
     """
     table = _shared(_bounded_table, max_length, *encoding)
-    if isinstance(rows.whole, int):
+    start, length = rows.whole, rows.length
+    if isinstance(start, int) and isinstance(length, int):
+        return constant(table[start : start + length])
+    if isinstance(start, int) and tensorflow_mode():
         # At the end the slice stops, and fits no input but by the row of NaN.
-        return constant(table[rows.whole : rows.whole + rows.length])
+        return constant(table)[start : start + length]
     rows = rows.spread()
     index = ops.where(rows.valid, rows.whole, max_length)
     return ops.take(constant(table), index, axis=0)

@@ -32,9 +32,11 @@ def compile_for_any_length(layer, **kwargs):
     return torch.compile(lambda x: layer(x, **kwargs), backend="eager")
 
 
+@pytest.mark.parametrize("max_length", [None, 305])
 @pytest.mark.parametrize("start", [0, 3, np.int64(5)])
-def test_a_length_that_is_unknown_when_traced(start):
-    compiled = compile_for_any_length(PositionalEncoding(), start_index=start)
+def test_a_length_that_is_unknown_when_traced(start, max_length):
+    layer = PositionalEncoding(max_length=max_length)
+    compiled = compile_for_any_length(layer, start_index=start)
     for time in (1, 5, 300):
         rows = compiled(ops.zeros((2, time, 8)))
         truth = exact_rows(range(start, start + time), 8)

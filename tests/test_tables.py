@@ -31,6 +31,17 @@ def test_eager_calls_share_one_table(max_length, tf):
     assert tables._shared_tensor.cache_info().hits == 2
 
 
+@pytest.mark.parametrize("max_length", [None, 12])
+@pytest.mark.parametrize("start", [0, 3])
+def test_a_graph_of_tensorflow_1(start, max_length, tf):
+    layer = PositionalEncoding(max_length=max_length)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        x = tf.compat.v1.placeholder(tf.float32, (2, None, 6))
+        rows = session.run(layer(x, start_index=start), {x: np.zeros((2, 7, 6))})
+    wanted = positional_encoding(start + 7, 6)[0, start:]
+    np.testing.assert_allclose(rows[1], wanted, rtol=0, atol=3e-7)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("max_length", [None, 12])
 def test_a_half_type_halves_the_constant_of_a_graph(max_length, dtype, tf):
