@@ -126,9 +126,10 @@ def profile():
 def example():
     """Return where an epoch of the example goes."""
     result = load("example")
-    rows = [["an epoch of", "seconds", "quartiles"]]
-    for name, (low, middle, high) in result["epoch"].items():
-        rows.append([name, f"{middle:.2f}", f"{low:.2f} to {high:.2f}"])
+    rows = [["an epoch of", "seconds, quartiles", "CPU seconds of all threads"]]
+    for name, (wall, cpu) in result["epoch"].items():
+        quartiles = ", ".join(f"{seconds:.2f}" for seconds in wall)
+        rows.append([name, quartiles, f"{cpu[1]:.2f}"])
     once = [["once", "seconds"]]
     once += [[name, f"{taken:.1f}"] for name, taken in result["seconds"].items()]
     whole = result["whole"]
