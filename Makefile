@@ -19,7 +19,7 @@ lint: .venv/installed
 	$(VENV) -m ruff check .
 	$(VENV) -m ruff format --check .
 
-# The layer beside its peers: about 40 minutes on two cores, and the documents anew.
+# The layer beside its peers: about 25 minutes on two cores, and the documents anew.
 benchmark: .venv/benchmark
 	$(VENV) -m benchmarks.performance
 	$(VENV) -m benchmarks.documents
