@@ -8,7 +8,8 @@
 DIR holds one folder for each class, with one text a `.txt` file, in UTF-8. Results go
 to `--out`: metrics.json, history.png, confusion.png and model.keras, which loads after
 `import keras_pe`. The model is also exported to `--saved-models`, as the next version
-of a SavedModel that TensorFlow Serving and `--predict` run without Keras.
+of a SavedModel that TensorFlow Serving and `--predict` run without Keras. It takes
+texts by the signature `serving_default`, and their ids by `serve_ids`.
 """
 
 import argparse
@@ -64,6 +65,8 @@ def train(args):
     os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras
 
+    import keras_pe
+
     start = time.monotonic()
     keras.config.set_dtype_policy(args.precision)
     keras.utils.set_random_seed(args.seed)
@@ -94,7 +97,14 @@ def train(args):
     model = keras.Model(text, classifier(tokenizer(text)), name=NAME)
     write_results(args.out, model, history, metrics)
     print(f"Results: {args.out}")
-    print(f"SavedModel: {export(model, classes, args.saved_models)}")
+    version = keras_pe.serving.export(
+        model,
+        args.saved_models,
+        samples=warmup_samples(splits["training"], tokenizer),
+        labels=classes,
+        endpoints={"serve_ids": classifier},
+    )
+    print(f"SavedModel: {version}")
 
 
 # Options, and what is checked before any work.
@@ -577,35 +587,13 @@ def plot_confusion(metrics, path):
 # Serving.
 
 
-def export(model, classes, base):
-    """Writes the next version, complete or not at all, and returns its folder."""
-    import keras
+def warmup_samples(rows, tokenizer):
+    """Eight texts from the shortest to the longest, and their ids."""
     import tensorflow as tf
 
-    def serve(text):
-        probabilities = model(text, training=False)
-        label = tf.gather(classes, tf.argmax(probabilities, axis=-1))
-        return {"label": label, "probabilities": probabilities}
-
-    base.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".exporting-", dir=base) as aside:
-        archive = keras.export.ExportArchive()
-        # For its lookup table. Tracking the whole model stores each variable twice.
-        archive.track(model.get_layer("tokenizer").get_layer("vectorize"))
-        archive.add_endpoint(
-            "serving_default", serve, [tf.TensorSpec([None], tf.string, name="text")]
-        )
-        written = os.path.join(aside, "model")
-        archive.write_out(written, verbose=False)
-        while True:
-            version = base / str(1 + max(numbers(base), default=0))
-            try:
-                os.rename(written, version)
-                return version
-            except OSError:
-                # Another run may just have taken the number.
-                if not version.exists():
-                    raise
+    texts = sorted((text for text, _ in rows), key=len)
+    texts = [texts[i * (len(texts) - 1) // 7] for i in range(8)]
+    return {"text": texts, "ids": [tokenizer(tf.constant([text])) for text in texts]}
 
 
 def numbers(base):

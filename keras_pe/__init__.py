@@ -1,6 +1,6 @@
 """Positions for Keras models: the right numbers in every dtype and at every length."""
 
-from keras_pe import analysis
+from keras_pe import analysis, serving
 from keras_pe.functional import sinusoidal_encoding
 from keras_pe.positions import positions_from_mask, positions_from_segments
 from keras_pe.recipe import get_angles, positional_encoding
@@ -15,5 +15,6 @@ __all__ = [
     "positional_encoding",
     "positions_from_mask",
     "positions_from_segments",
+    "serving",
     "sinusoidal_encoding",
 ]

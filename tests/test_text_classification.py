@@ -13,6 +13,7 @@ import pytest
 from processes import run
 
 import keras_pe
+from keras_pe.serving import export
 
 pytestmark = pytest.mark.tensorflow
 
@@ -381,16 +382,18 @@ def test_signature(trained):
     import tensorflow as tf
 
     served = load_served(trained / "saved" / "1")
-    assert list(served.signatures) == ["serving_default"]
-    signature = served.signatures["serving_default"]
-    (positional, inputs) = signature.structured_input_signature
-    assert positional == ()
-    assert inputs == {"text": tf.TensorSpec([None], tf.string, name="text")}
-    outputs = signature.structured_outputs
-    assert {k: (v.dtype, v.shape.as_list()) for k, v in outputs.items()} == {
-        "label": (tf.string, [None]),
-        "probabilities": (tf.float32, [None, 2]),
+    specs = {
+        "serving_default": {"text": tf.TensorSpec([None], tf.string, name="text")},
+        "serve_ids": {"ids": tf.TensorSpec([None, None], tf.int32, name="ids")},
     }
+    assert set(served.signatures) == set(specs)
+    for name, signature in served.signatures.items():
+        assert signature.structured_input_signature == ((), specs[name])
+        outputs = signature.structured_outputs
+        assert {k: (v.dtype, v.shape.as_list()) for k, v in outputs.items()} == {
+            "label": (tf.string, [None]),
+            "probabilities": (tf.float32, [None, 2]),
+        }
 
 
 def test_served_labels_are_those_of_the_largest_probability(trained):
@@ -424,43 +427,6 @@ def test_served_model_holds_each_weight_once_and_nothing_of_the_encoding(
     ]
     assert len(positions) == 1 and positions[0].weights == []
     assert (version / "saved_model.pb").stat().st_size < 1_000_000
-
-
-def test_failed_export_leaves_nothing(model, tmp_path, monkeypatch):
-    import tensorflow as tf
-
-    def fail(*args, **kwargs):
-        Path(args[1], "saved_model.pb").parent.mkdir(parents=True)
-        Path(args[1], "saved_model.pb").write_text("half")
-        raise RuntimeError("disk full")
-
-    (tmp_path / "9").mkdir()
-    monkeypatch.setattr(tf.saved_model, "save", fail)
-    with pytest.raises(RuntimeError, match="disk full"):
-        example.export(model, ["down", "up"], tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["9"]
-
-
-def test_export_takes_the_next_number_and_moves_over_nothing(
-    model, tmp_path, monkeypatch
-):
-    for name in ("2", "10", "keep", "11x"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "12").write_text("a file")
-    rename = os.rename
-
-    def late(source, target):
-        # Another process takes the number in the last moment.
-        if Path(target).name == "13":
-            (Path(target) / "variables").mkdir(parents=True)
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", late)
-    assert example.export(model, ["down", "up"], tmp_path) == tmp_path / "14"
-    assert (tmp_path / "12").read_text() == "a file"
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        ["2", "10", "keep", "11x", "12", "13", "14"]
-    )
 
 
 @pytest.mark.parametrize("served", [False, True])
@@ -517,8 +483,8 @@ def test_serves_and_predicts_without_keras(trained, model):
 
 
 def test_predict_takes_the_newest_version(model, tmp_path, capsys):
-    os.rename(example.export(model, ["a", "b"], tmp_path), tmp_path / "9")
-    example.export(model, ["c", "d"], tmp_path)
+    os.rename(export(model, tmp_path, labels=["a", "b"]), tmp_path / "9")
+    export(model, tmp_path, labels=["c", "d"])
     (tmp_path / "11").mkdir()
     texts = ["alpha w1 w2 w4 beta", "one\u2028line"]
     example.main(["--saved-models", str(tmp_path), "--predict", *texts])

@@ -1,0 +1,197 @@
+"""SavedModels for TensorFlow Serving: versioned, warmed up, complete or not there."""
+
+import contextlib
+import datetime
+import json
+import logging
+import platform
+
+import keras
+import numpy as np
+
+from keras_pe import loading, signatures, versions, warmup
+
+DEFAULT = "serving_default"
+
+
+def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
+    """Export a Keras model as the next version in a folder of TensorFlow Serving's.
+
+    The version is written aside, loaded as the server loads it, asked each of the
+    `samples`, and only then moved to `base_dir/N`, N being one more than the largest
+    number there. If anything fails, nothing is left, and what was there stays. It is
+    for any model, with layers of this package or without.
+
+    Inputs are named after the model's `Input`s and keep their unknown lengths; the
+    batch is always unknown. Outputs are named by the keys of a dict, else `output_0`,
+    `output_1` and so on. Each variable is stored once.
+
+    Example:
+
+    >>> import tempfile
+    >>> import tensorflow as tf
+    >>> ids = keras.Input((None,), dtype="int32", name="ids")
+    >>> x = keras.layers.Embedding(100, 8, mask_zero=True)(ids)
+    >>> x = keras_pe.PositionalEncoding()(x)
+    >>> x = keras.layers.GlobalAveragePooling1D()(x)
+    >>> x = keras.layers.Dense(2, activation="softmax")(x)
+    >>> model = keras.Model(ids, x)
+    >>> with tempfile.TemporaryDirectory() as base:
+    ...     path = keras_pe.serving.export(
+    ...         model, base, samples=[[1, 2, 3], [4, 5]], labels=["bad", "good"]
+    ...     )
+    ...     served = tf.saved_model.load(path).signatures["serving_default"]
+    ...     outputs = served(ids=tf.constant([[1, 2, 3]]))
+    >>> path.name, sorted(outputs)
+    ('1', ['label', 'probabilities'])
+
+    Args:
+        model: A built Keras model, on the TensorFlow backend. A subclassed one takes
+            what it took at its first call, of any length if it can be traced so; for
+            dtypes other than its `input_dtype`, wrap it in a functional model.
+        base_dir: Folder of the versions; made if it is not there.
+        samples: Inputs to warm the server up with, at most 1,000 rows: a list or array
+            for a model of one input; for several a dict by their names, or a list in
+            their order. Rows may differ in length, so they are asked one by one; an
+            element that has the rank of a batch is asked as one.
+        labels: Names of the classes, for a model that ends in their probabilities, of
+            shape `(batch, classes)`. The outputs are then `label`, a string, and
+            `probabilities`.
+        endpoints: Further models by the name of their signatures, such as one that
+            takes ids where `model` takes text. `labels` are theirs too; `samples`, as
+            a dict, may hold their inputs.
+
+    Returns:
+        The `pathlib.Path` of the new version. In it, `model_card.json` tells the
+        signatures, the sizes in bytes, and the versions that wrote it.
+
+    Raises:
+        ValueError: If the backend is another; if the model is not built, or an output
+            has no batch; if a graph cannot run in TensorFlow Serving (Python functions,
+            functions that XLA must compile); if `samples`, `labels`, `endpoints` or
+            `base_dir` do not fit.
+        OSError: If the files cannot be written; `tf.errors.OpError` if TensorFlow
+            cannot write them.
+    """
+    if keras.backend.backend() != "tensorflow":
+        raise ValueError(
+            "The Keras backend must be 'tensorflow': save the model as a `.keras` "
+            "file, and export it in a process with KERAS_BACKEND=tensorflow. "
+            f"Received: backend {keras.backend.backend()!r}"
+        )
+    labels = _check_labels(labels)
+    models = {DEFAULT: model, **_check_endpoints(endpoints)}
+    with _quiet():
+        functions = {
+            name: signatures.trace(model, labels) for name, model in models.items()
+        }
+        requests = []
+        if samples is not None:
+            requests = warmup.requests(samples, _specs(functions))
+        with versions.new_version(base_dir) as (written, move):
+            _write(written, models.values(), functions)
+            meta_graph = loading.read(written)
+            loading.check_graph(meta_graph)
+            answers = loading.ask(written, requests)
+            if labels is not None:
+                _check_probabilities(answers)
+            if requests:
+                warmup.write(written / warmup.FILE, requests)
+            card = _card(model, written, meta_graph, labels, len(requests))
+            text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
+            (written / "model_card.json").write_text(text, "utf-8")
+            return move()
+
+
+def _check_labels(labels):
+    if labels is None:
+        return None
+    if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+        raise ValueError(
+            f"`labels` must be a list of strings. Received: labels={labels!r}"
+        )
+    return list(labels)
+
+
+def _check_endpoints(endpoints):
+    # The rest are attributes of what Keras saves.
+    taken = {DEFAULT, "variables", "trainable_variables", "non_trainable_variables"}
+    for name in endpoints or {}:
+        if not (isinstance(name, str) and name.isidentifier()) or name in taken:
+            raise ValueError(
+                "`endpoints` must be a dict of models by names, each an identifier and "
+                f"none of {', '.join(sorted(taken))}. Received: {name!r}"
+            )
+    return endpoints or {}
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Keep TensorFlow from telling of each file, and that its loader is an old one."""
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _specs(functions):
+    return {
+        name: {spec.name: spec for spec in function.input_signature}
+        for name, function in functions.items()
+    }
+
+
+def _write(written, models, functions):
+    import tensorflow as tf
+
+    archive = keras.export.ExportArchive()
+    # Keras stores the variables of a model that it tracks twice. Those that the
+    # functions use it finds by itself, but no lookup tables.
+    for model in models:
+        for part in tf.train.TrackableView(model).descendants():
+            if isinstance(part, tf.saved_model.experimental.TrackableResource):
+                archive.track(part)
+    for name, function in functions.items():
+        archive.add_endpoint(name, function)
+    archive.write_out(str(written), verbose=False)
+
+
+def _check_probabilities(answers):
+    for outputs in answers:
+        values = outputs["probabilities"].astype("float32")
+        if not ((values >= 0) & (values <= 1)).all():
+            raise ValueError(
+                "With `labels`, the model must end in probabilities: give its last "
+                "layer a softmax. Received: outputs from "
+                f"{values.min():.6g} to {values.max():.6g}"
+            )
+
+
+def _card(model, written, meta_graph, labels, records):
+    """What a reader of the folder wants to know."""
+    import tensorflow as tf
+
+    import keras_pe
+
+    packages = {"keras_pe": keras_pe, "keras": keras, "tensorflow": tf, "numpy": np}
+    files = [path for path in written.rglob("*") if path.is_file()]
+    bytes_of = {
+        str(path.relative_to(written)): path.stat().st_size for path in sorted(files)
+    }
+    now = datetime.datetime.now(datetime.UTC)
+    return {
+        "name": model.name,
+        "exported": now.isoformat(timespec="seconds"),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: package.__version__ for name, package in packages.items()},
+        },
+        "signatures": loading.describe(meta_graph),
+        "labels": labels,
+        "parameters": model.count_params(),
+        "warmup_records": records,
+        "bytes": {"total": sum(bytes_of.values()), **bytes_of},
+    }

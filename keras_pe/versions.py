@@ -1,0 +1,60 @@
+"""The folders BASE/1, BASE/2 ... that TensorFlow Serving takes its models from."""
+
+import contextlib
+import os
+import tempfile
+from pathlib import Path
+
+LARGEST = 2**63 - 1  # TensorFlow Serving's version numbers are int64
+
+
+@contextlib.contextmanager
+def new_version(base_dir):
+    """Give a folder to write in, which becomes the next version if nothing fails.
+
+    It has a name that is no number while it is written, since TensorFlow Serving may
+    load a numbered folder at any time.
+
+    Args:
+        base_dir: Folder of the versions; made if it is not there.
+
+    Yields:
+        A pair: the folder to write the files into, not made yet, and a function that
+        moves it into place and returns where it is. Files that are not moved are
+        removed.
+
+    Raises:
+        ValueError: If `base_dir` is no folder, and none can be made there.
+    """
+    base = Path(base_dir)
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise ValueError(
+            "`base_dir` must be a folder, or a path where one can be made. "
+            f"Received: base_dir={str(base_dir)!r}, where {error.filename!r} is a file "
+            "or below one."
+        ) from error
+    with tempfile.TemporaryDirectory(prefix=".exporting-", dir=base) as aside:
+        written = Path(aside) / "model"
+        yield written, lambda: _move(written, base)
+
+
+def _move(written, base):
+    while True:
+        version = base / str(1 + max(version_numbers(base), default=0))
+        try:
+            # Moves over an empty folder at most, and `version` is not even that.
+            os.rename(written, version)
+            return version
+        except OSError:
+            # Another export may just have taken the number.
+            if not os.path.lexists(version):
+                raise
+
+
+def version_numbers(base):
+    """Return the numbers among the names in a folder, in no order."""
+    names = os.listdir(base)
+    numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
+    return [number for number in numbers if number < LARGEST]
