@@ -5,6 +5,7 @@ import datetime
 import json
 import logging
 import platform
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -106,7 +107,8 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
 def _check_labels(labels):
     if labels is None:
         return None
-    if isinstance(labels, str) or not all(isinstance(label, str) for label in labels):
+    listed = isinstance(labels, Iterable) and not isinstance(labels, str)
+    if not listed or not all(isinstance(label, str) for label in labels):
         raise ValueError(
             f"`labels` must be a list of strings. Received: labels={labels!r}"
         )
