@@ -15,36 +15,18 @@ import os
 import sys
 from ctypes import c_char_p, c_void_p, string_at
 from pathlib import Path
-from typing import NamedTuple
 
 import cpp_library
 import numpy as np
 from cpp_library import Error
-from messages import DTYPES, STRING, import_messages, to_proto
 from records import WARMUP, read_warmup
-
-
-class Tensor(NamedTuple):
-    """An input or output: `shape` is None, or has None, where the model leaves it open.
-
-    `dtype` is NumPy's name of it, or "string".
-    """
-
-    name: str
-    dtype: str
-    shape: tuple | None
-
-
-class Signature(NamedTuple):
-    """The inputs and outputs of a signature: `{key: Tensor}`."""
-
-    inputs: dict
-    outputs: dict
+from signatures import check_keys, make_protos, read_signatures
 
 
 class Runtime:
     """Loads the SavedModel in the version folder `path`; `close` it, or use `with`.
 
+    `signatures` has its signatures, with the keys, dtypes and shapes of each.
     `libraries` is a folder with another version of TensorFlow's two C++ libraries.
     `run` may be called from several threads, `close` after all of them.
     """
@@ -77,14 +59,8 @@ class Runtime:
         """
         check_keys("signature", [signature], self.signatures)
         signature = self.signatures[signature]
-        check_keys("inputs", inputs, signature.inputs)
-        if missing := signature.inputs.keys() - inputs:
-            raise Error("INVALID_ARGUMENT", f"`inputs` lacks {sorted(missing)}")
+        protos = make_protos(inputs, signature.inputs)
         check_keys("outputs", outputs or (), signature.outputs)
-        protos = [
-            make_proto(key, inputs[key], tensor.dtype)
-            for key, tensor in signature.inputs.items()
-        ]
         feeds = self._find(signature.inputs.values())
         keys = list(outputs or signature.outputs)
         fetches = self._find(signature.outputs[key] for key in keys)
@@ -134,65 +110,6 @@ class Runtime:
 
     def __exit__(self, *_):
         self.close()
-
-
-def read_signatures(meta):
-    """Returns the signatures of a serialized `MetaGraphDef` by name."""
-    import_messages()
-    from tensorflow.core.protobuf import meta_graph_pb2
-
-    definitions = meta_graph_pb2.MetaGraphDef.FromString(meta).signature_def
-    return {
-        name: Signature(*map(read_tensors, (signature.inputs, signature.outputs)))
-        for name, signature in sorted(definitions.items())
-        if name != "__saved_model_init_op"
-    }
-
-
-def read_tensors(infos):
-    tensors = {}
-    for key, info in sorted(infos.items()):
-        dtype = DTYPES.get(info.dtype, f"type {info.dtype}")
-        shape = tuple(
-            None if dim.size < 0 else dim.size for dim in info.tensor_shape.dim
-        )
-        tensors[key] = Tensor(
-            info.name,
-            "string" if info.dtype == STRING else str(dtype),
-            None if info.tensor_shape.unknown_rank else shape,
-        )
-    return tensors
-
-
-def check_keys(name, keys, allowed):
-    if unknown := [key for key in keys if key not in allowed]:
-        raise Error(
-            "INVALID_ARGUMENT",
-            f"`{name}` must be of {list(allowed)}. Received: {unknown}",
-        )
-
-
-def make_proto(key, value, dtype):
-    from tensorflow.core.framework import tensor_pb2
-
-    if isinstance(value, tensor_pb2.TensorProto):
-        return value
-    try:
-        if not isinstance(value, np.ndarray | np.generic):
-            value = to_array(value, dtype)
-        return to_proto(value)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise Error("INVALID_ARGUMENT", f"Input {key!r}: {error}") from error
-
-
-def to_array(value, dtype):
-    if dtype == "string":
-        return np.array(value, object)
-    array = np.array(value, dtype)
-    # NumPy cuts fractions off.
-    if array.dtype.kind in "iub" and not np.array_equal(array, value):
-        raise ValueError(f"must be of dtype {dtype}. Received: {value!r}")
-    return array
 
 
 def newest_version(path):
