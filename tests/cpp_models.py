@@ -71,3 +71,21 @@ def write_held(path, model):
     module.model = model
     spec = tf.TensorSpec([None, *model.inputs[0].shape[1:]], name="x")
     write(path, module, serving_default=(lambda x: {"y": module.model(x)}, spec))
+
+
+def write_texts(path):
+    """Signatures of texts in a row and in a column: lengths, and in capitals."""
+
+    def measure(text):
+        length = tf.strings.length(text, "UTF8_CHAR")
+        return {"length": length, "upper": tf.strings.upper(text, "utf-8")}
+
+    row, column = (tf.TensorSpec(s, "string", "text") for s in ([None], [None, 1]))
+    numbers = tf.TensorSpec([None, 2], name="x")
+    write(
+        path,
+        tf.Module(),
+        serving_default=(measure, row),
+        column=(measure, column),
+        numbers=(lambda x: {"y": tf.matmul(x, [[1.0], [2.0]])}, numbers),
+    )

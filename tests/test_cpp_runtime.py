@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import cpp_models
 import keras
@@ -204,6 +205,18 @@ def test_libraries_that_cannot_be_used(tmp_path):
         """,
         tmp_path,
     )
+
+
+def test_messages(monkeypatch, tf):
+    monkeypatch.syspath_prepend(SERVING)
+    import messages
+
+    messages.import_messages()
+    assert sys.modules["tensorflow"] is tf
+    monkeypatch.delitem(sys.modules, "tensorflow")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="tensorflow, which is not installed: `pip"):
+        messages.import_messages()
 
 
 def test_not_beside_tensorflow_in_python(monkeypatch, tf):

@@ -43,9 +43,10 @@ class Runtime:
                     *(self._graph, buffer, status),
                 )
             meta = string_at(buffer.contents.data, buffer.contents.length)
-        except Error:
+        except Error as error:
             library.TF_DeleteGraph(self._graph)
-            raise
+            message = f"Cannot load {os.fspath(path)!r}: {error.message}"
+            raise Error(error.code, message) from error
         finally:
             library.TF_DeleteSessionOptions(options)
             library.TF_DeleteBuffer(buffer)
@@ -133,17 +134,18 @@ def newest_version(path):
 
 def main(argv=None):
     parser = make_parser()
-    args = parser.parse_args(argv)
+    args = parser.parse_intermixed_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     try:
         path = newest_version(args.model)
         with Runtime(path, args.libraries) as runtime:
             print(f"{path}, in TensorFlow {runtime.version}")
             print_signatures(runtime.signatures)
+            if args.texts:
+                check_texts(parser, args.signature, runtime.signatures)
             if (path / WARMUP).exists():
                 print(f"{run_warmup(runtime, path)} warm-up requests ran")
             if args.texts:
-                check_texts(parser, args.signature, runtime.signatures)
                 print_outputs(runtime, args.signature, args.texts)
     except (Error, OSError) as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
