@@ -4,8 +4,11 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+import classifier
 import keras
 import pytest
+
+pytest.register_assert_rewrite("contract", "ladder")
 
 
 @pytest.fixture(autouse=True)
@@ -23,3 +26,21 @@ def tf():
     import tensorflow
 
     return tensorflow
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory):
+    """Texts of two classes that differ in the order of two words alone."""
+    return classifier.write_texts(
+        tmp_path_factory.mktemp("data"),
+        up=classifier.ordered_texts("alpha", "beta", seed=1),
+        down=classifier.ordered_texts("beta", "alpha", seed=2),
+    )
+
+
+@pytest.fixture(scope="session")
+def trained(data, tmp_path_factory):
+    """The folder of one run of the example, with its `out` and `saved`."""
+    folder = tmp_path_factory.mktemp("trained")
+    classifier.train(data, folder, "--epochs", "8")
+    return folder

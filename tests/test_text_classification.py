@@ -3,13 +3,12 @@
 import importlib.util
 import json
 import os
-import random
 import sys
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from classifier import SCRIPT, TEXTS, example, train, write_texts
 from processes import run
 
 import keras_pe
@@ -17,78 +16,10 @@ from keras_pe.serving import export
 
 pytestmark = pytest.mark.tensorflow
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "text_classification.py"
-spec = importlib.util.spec_from_file_location("text_classification", SCRIPT)
-example = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(example)
-
-TINY = ["--dim", "16", "--heads", "2", "--dropout", "0", "--batch-size", "16"]
-TINY += ["--learning-rate", "0.01", "--length", "16"]
-TEXTS = [
-    "alpha w1 w2 w4 beta",
-    "beta w1 w2 w4 alpha",
-    "",
-    "never seen words",
-    "w3",
-    "w1 alpha w2 beta " * 5000,
-    "\ud55c\uad6d\uc5b4 \U0001f600 alpha\tbeta\n",
-]
-
-
-def write_texts(folder, **texts):
-    for label, rows in texts.items():
-        (folder / label).mkdir(parents=True)
-        for i, text in enumerate(rows):
-            (folder / label / f"{i}.txt").write_text(text, encoding="utf-8")
-    return folder
-
-
-def ordered_texts(first, second, seed):
-    """Texts of the same words, in which `first` comes before `second`."""
-    rng = random.Random(seed)
-    texts = []
-    for _ in range(300):
-        words = [f"w{rng.randrange(30)}" for _ in range(rng.randint(2, 10))]
-        start, end = sorted(rng.sample(range(len(words) + 1), 2))
-        words.insert(end, second)
-        words.insert(start, first)
-        texts.append(" ".join(words))
-    return texts
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    return write_texts(
-        tmp_path_factory.mktemp("data"),
-        up=ordered_texts("alpha", "beta", seed=1),
-        down=ordered_texts("beta", "alpha", seed=2),
-    )
-
-
-@pytest.fixture(scope="module")
-def trained(data, tmp_path_factory):
-    """The folder of one run, with its `out` and `saved`."""
-    folder = tmp_path_factory.mktemp("trained")
-    train(data, folder, "--epochs", "8")
-    return folder
-
 
 @pytest.fixture(scope="module")
 def model(trained):
     return keras.saving.load_model(trained / "out" / "model.keras")
-
-
-def train(data, folder, *options):
-    example.main(
-        [
-            f"--data={data}",
-            f"--out={folder / 'out'}",
-            f"--saved-models={folder / 'saved'}",
-            *TINY,
-            *options,
-        ]
-    )
-    return json.loads((folder / "out" / "metrics.json").read_text(encoding="utf-8"))
 
 
 def load_served(version):
