@@ -36,6 +36,7 @@ numbers: .venv/benchmark
 	$(VENV) -m benchmarks.profile
 	$(VENV) -m benchmarks.example
 	$(VENV) -m benchmarks.classification
+	$(VENV) -m benchmarks.serving
 	$(VENV) -m benchmarks.documents
 
 .venv/benchmark: .venv/installed

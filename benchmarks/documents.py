@@ -21,6 +21,7 @@ DOCUMENTS = (
     "docs/rows.md",
     "docs/performance.md",
     "docs/performance-all.md",
+    "docs/serving.md",
 )
 # The names of promises.json there.
 IN_PERFORMANCE = {"keras_pe": "unlimited", "keras_hub": "keras-hub"}
@@ -141,6 +142,32 @@ def example():
     return table(rows) + "\n" + table(once) + note + source(result)
 
 
+def serving():
+    """Return the sizes of exports, and how long they take to load and to answer."""
+    result = load("serving")
+    rows = [
+        [
+            "exported",
+            "signatures",
+            "saved_model.pb",
+            "the whole folder",
+            "loads in",
+            "first request",
+            "after warm-up",
+            "later ones",
+        ]
+    ]
+    keys = ("load", "first", "first_after", "later")
+    for found in result["exports"]:
+        times = [f"{found[f'{key}_seconds'] * 1e3:,.1f} ms" for key in keys]
+        names = ("saved_model_bytes", "total_bytes")
+        bytes_of = [kilobytes(found[name]) for name in names]
+        rows.append([found["name"], str(found["endpoints"]), *bytes_of, *times])
+    note = f"\nMedians of {result['rounds']} fresh processes in TensorFlow's C++ runtime"
+    note += f"; requests of 1 x {result['steps']} x 512, or one text.\n"
+    return table(rows) + note + source(result)
+
+
 def load(name):
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
@@ -163,7 +190,7 @@ def written(name):
 
 TABLES = {
     made.__name__: made
-    for made in (promises, ways, classification, devices, profile, example)
+    for made in (promises, ways, classification, devices, profile, example, serving)
 }
 
 
