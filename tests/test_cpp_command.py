@@ -161,6 +161,7 @@ def test_other_ways_to_call_it(models, tmp_path):
         (2, "MODEL"),
         (2, "--version", texts, "--version"),
         *((1, message, models / name) for name, message in BAD.items()),
+        (1, "need `pip install tensorflow-serving-api`", texts),
     ]
     ask(
         """
@@ -168,6 +169,8 @@ def test_other_ways_to_call_it(models, tmp_path):
         import cpp_runtime
 
         for code, message, *args in json.loads(sys.argv[1]):
+            if "serving-api" in message:
+                sys.modules["tensorflow_serving.apis"] = None
             out, err = io.StringIO(), io.StringIO()
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
                 try:
