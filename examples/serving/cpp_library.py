@@ -116,10 +116,9 @@ def _open(path):
             function = getattr(library, name)
             function.restype, function.argtypes = result, arguments
     except (OSError, AttributeError) as error:
-        raise Error(
-            "FAILED_PRECONDITION", f"Cannot use {str(path)!r}: {error}"
-        ) from None
-    library[DISABLE_XLA]()
+        message = f"Cannot use {str(path)!r}: {error}"
+        raise Error("FAILED_PRECONDITION", message) from error
+    getattr(library, DISABLE_XLA)()
     return library
 
 

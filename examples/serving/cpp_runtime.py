@@ -147,7 +147,7 @@ def main(argv=None):
                 print(f"{run_warmup(runtime, path)} warm-up requests ran")
             if args.texts:
                 print_outputs(runtime, args.signature, args.texts)
-    except (Error, OSError) as error:
+    except (Error, OSError, ImportError) as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
 
 
@@ -173,8 +173,11 @@ def run_warmup(runtime, path):
     """Returns how many ran, which is all of them, or raises."""
     try:
         logs = read_warmup(path)
-    except (ImportError, ValueError) as error:
-        raise Error("FAILED_PRECONDITION", f"No warm-up: {error}") from error
+    except ImportError as error:
+        message = "Warm-up requests need `pip install tensorflow-serving-api`"
+        raise Error("FAILED_PRECONDITION", f"{message}: {error}") from error
+    except ValueError as error:
+        raise Error("FAILED_PRECONDITION", f"Warm-up: {error}") from error
     for i, log in enumerate(logs):
         request = log.predict_log.request
         try:
