@@ -10,8 +10,8 @@ import threading
 class FakeDocker:
     """A `docker` in a folder, which says what it is told to and notes its calls."""
 
-    # A command's answer is in files named after it: what it prints, its errors and its
-    # exit code. `docker port NAME PORT` has one for each port.
+    # A command's answer is in files named after it: what it prints, its errors, what
+    # it does and its exit code. `docker port NAME PORT` has them for each port.
     SCRIPT = """#!/bin/sh
 cd {folder}
 echo "$@" >> calls
@@ -19,6 +19,7 @@ key=$1
 [ "$1" = port ] && key=$1$3
 [ -f "$key.out" ] && cat "$key.out"
 [ -f "$key.err" ] && cat "$key.err" >&2
+[ -f "$key.sh" ] && . "./$key.sh"
 [ -f "$key.code" ] && exit "$(cat "$key.code")"
 exit 0
 """
@@ -56,7 +57,13 @@ def serve_status(states_of):
             self.send_response(404 if states is None else 200)
             self.end_headers()
             versions = [
-                {"version": str(number), "state": state, "status": {"error_code": "OK"}}
+                {
+                    "version": str(number),
+                    "state": state,
+                    "status": {
+                        "error_code": "OK" if state == "AVAILABLE" else "UNAVAILABLE"
+                    },
+                }
                 for number, state in enumerate(states or [], 1)
             ]
             status = {"model_version_status": versions}

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.tensorflow
 
 SERVING = Path(__file__).parents[1] / "examples" / "serving"
 STATUS = "/v1/models/text_classification"
-ANSWER = "positive\t0.9000\tgood\nnegative\t0.8000\tbad\n"
+ANSWER = "positive\t0.9000\t很好\nnegative\t0.8000\tbad\n"
 
 
 @pytest.fixture
@@ -41,6 +41,8 @@ def serve(monkeypatch, docker, exports):
     """Runs `serve.py` here, and returns its exit code."""
     monkeypatch.syspath_prepend(SERVING)
     monkeypatch.setenv("PATH", docker.path)
+    # Not for this machine's own ports.
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     import serve
 
     def run(*args):
@@ -107,6 +109,7 @@ def test_container_that_stops_at_once(serve, docker, capsys):
         "The server stopped before it had the model. Its log ends:\n"
         "loading\nthe end of the log\n"
     )
+    assert f"logs --tail 20 {name_of(docker)}" in docker.calls
     check_removed(docker)
 
 
@@ -199,7 +202,7 @@ def test_answers_that_differ(serve, docker, server, scripts, capsys):
         (ANSWER.replace("0.9000", "0.9001"), True),
         (ANSWER.replace("0.8000", "0.7997"), False),
         (ANSWER.replace("positive", "negative"), False),
-        (ANSWER.replace("good", "god"), False),
+        (ANSWER.replace("很好", "好"), False),
         (ANSWER.partition("\n")[0] + "\n", False),
         ("", False),
     ],
@@ -226,6 +229,21 @@ def test_container_that_cannot_be_removed(serve, docker, server, scripts, capsys
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interruption(docker, exports, number):
+    assert interrupt(docker, exports, number) == (130, "Interrupted.\n")
+    check_removed(docker)
+
+
+def test_interruption_once_more_while_the_container_is_removed(docker, exports):
+    # Longer than Python leaves a process that is interrupted with it.
+    (docker.folder / "rm.sh").write_text(
+        "kill -INT $PPID\nsleep 0.5\necho removed >> calls\n"
+    )
+    assert interrupt(docker, exports, signal.SIGINT) == (130, "Interrupted.\n")
+    assert docker.calls[-1] == "removed"
+
+
+def interrupt(docker, exports, number):
+    """Sends a signal to `serve.py` once it waits for the model."""
     process = subprocess.Popen(
         [sys.executable, SERVING / "serve.py", "--saved-models", exports],
         env={**os.environ, "PATH": docker.path},
@@ -238,5 +256,4 @@ def test_interruption(docker, exports, number):
         time.sleep(0.01)
     process.send_signal(number)
     _, printed = process.communicate(timeout=20)
-    assert (process.returncode, printed) == (130, "Interrupted.\n")
-    check_removed(docker)
+    return process.returncode, printed
