@@ -6,11 +6,15 @@ export KERAS_HOME := $(CURDIR)/.venv/keras
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: example test lint benchmark benchmark-quick numbers clean
+.PHONY: example serve test lint benchmark benchmark-quick numbers clean
 
 example: .venv/installed
 	$(VENV) examples/text_classification.py
 	$(VENV) examples/text_classification.py --predict '质量很好，非常满意' '太差了，再也不买了'
+
+# The newest export in the official TensorFlow Serving image, by REST and by gRPC.
+serve: .venv/installed
+	$(VENV) examples/serving/serve.py
 
 test: .venv/installed
 	$(VENV) -m pytest
