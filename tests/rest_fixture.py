@@ -33,6 +33,8 @@ def serve(answer):
             status, content = answer(self.path, body)
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
+            if status == 302:
+                self.send_header("Location", "/")
             self.send_header("Content-Length", str(len(content)))
             self.end_headers()
             with contextlib.suppress(BrokenPipeError):  # a client that did not wait

@@ -4,11 +4,13 @@ import contextlib
 import importlib.util
 import io
 import json
+import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -278,9 +280,19 @@ def test_first_batch_is_answered_before_the_input_ends(target):
         assert process.wait(timeout=30) == 0
 
 
+@contextlib.contextmanager
 def start(options, **kwargs):
-    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    return subprocess.Popen([sys.executable, SCRIPT, *options], **pipes, **kwargs)
+    """The script in a process of its own, which is not waited for without end."""
+    env = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, **kwargs)
+    with subprocess.Popen([sys.executable, SCRIPT, *options], **pipes) as process:
+        timer = threading.Timer(30, process.kill)
+        timer.start()
+        try:
+            yield process
+            process.wait()
+        finally:
+            timer.cancel()
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -386,6 +398,7 @@ def test_a_rest_server_without_the_model(recorded, capsys):
     options = option("rest", recorded)
     message = r"404: Servable not found for request: Latest\(text_classification\)"
     check_fails(capsys, options, message)
+    check_fails(capsys, [*options, "--model=a/b"], r"404: .*Latest\(a%2Fb\)")
     message = r"404: Servable not found for request: Specific\(text, 3\)"
     check_fails(capsys, [*options, "--model=text", "--version=3"], message)
 
@@ -483,6 +496,7 @@ def test_missing_package_names_the_extra(protocol, monkeypatch, capsys):
         (["--rest=http://x/?y"], "`--rest` must be a URL"),
         (["--grpc=http://127.0.0.1:8500"], "`--grpc` must be like 127.0.0.1:8500. .*h"),
         (["--grpc=127.0.0.1"], "`--grpc` must be like 127.0.0.1:8500"),
+        (["--grpc=127.0.0.1:8500/x"], "`--grpc` must be like 127.0.0.1:8500"),
         (["--grpc="], "`--grpc` must be like 127.0.0.1:8500"),
         (["--rest=http://x", "--grpc=x:1"], "--grpc: not allowed with argument --rest"),
     ],

@@ -30,8 +30,7 @@ def predict_rest(
     try:
         answer = requests.post(
             f"{url.rstrip('/')}/v1/models/{quote(model, safe='')}{versions}:predict",
-            data=json.dumps(body, ensure_ascii=False).encode(),
-            headers={"Content-Type": "application/json"},
+            json=body,
             timeout=timeout,
             allow_redirects=False,
             # A proxy of the environment would look for 127.0.0.1 on its own machine.
@@ -41,7 +40,7 @@ def predict_rest(
         cause = error
         while cause.__cause__ or cause.__context__:
             cause = cause.__cause__ or cause.__context__
-        if isinstance(error, requests.Timeout) or isinstance(cause, TimeoutError):
+        if isinstance(cause, TimeoutError):
             raise ServerError(no_answer(url, timeout)) from error
         reason = getattr(cause, "strerror", None) or cause
         if type(cause) is http.client.BadStatusLine:  # which is the answer itself
