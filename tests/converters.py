@@ -6,21 +6,23 @@ from pathlib import Path
 import numpy as np
 
 
-def to_litert(model, signature=None, quantize=False):
-    """Return the bytes of a `.tflite` file. Operators of TensorFlow would be let in."""
-    import tensorflow as tf
-
+def to_litert(model, signature=None):
+    """Return the bytes of a `.tflite` file."""
     with tempfile.TemporaryDirectory() as folder:
         signature = signature or signature_of(model)
         model.export(folder, verbose=False, input_signature=signature)
-        converter = tf.lite.TFLiteConverter.from_saved_model(folder)
-        converter.target_spec.supported_ops = [
-            tf.lite.OpsSet.TFLITE_BUILTINS,
-            tf.lite.OpsSet.SELECT_TF_OPS,
-        ]
-        if quantize:
-            converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        return converter.convert()
+        return saved_model_to_litert(folder)
+
+
+def saved_model_to_litert(folder, quantize=False):
+    """Return the bytes of a `.tflite` file, which may need TensorFlow's operators."""
+    import tensorflow as tf
+
+    converter = tf.lite.TFLiteConverter.from_saved_model(str(folder))
+    sets = tf.lite.OpsSet.TFLITE_BUILTINS, tf.lite.OpsSet.SELECT_TF_OPS
+    converter.target_spec.supported_ops = sets
+    converter.optimizations = [tf.lite.Optimize.DEFAULT] if quantize else []
+    return converter.convert()
 
 
 def run_litert(content, arrays):
@@ -29,9 +31,10 @@ def run_litert(content, arrays):
     interpreter = Interpreter(model_content=content)
     inputs = interpreter.get_signature_runner().get_input_details()
     for name, array in arrays.items():
-        index = inputs[name]["index"]
-        # Unless it is strict, sizes that are fixed can be changed too.
-        interpreter.resize_tensor_input(index, array.shape, strict=True)
+        if array.shape:  # a scalar's makes ai-edge-litert 1.0 crash
+            index = inputs[name]["index"]
+            # Unless it is strict, sizes that are fixed can be changed too.
+            interpreter.resize_tensor_input(index, array.shape, strict=True)
     interpreter.allocate_tensors()
     for name, array in arrays.items():
         interpreter.set_tensor(inputs[name]["index"], array)
