@@ -16,12 +16,11 @@ from keras_pe.checks import (
 )
 from keras_pe.rates import sinusoid_turns
 from keras_pe.rows import find_rows
-from keras_pe.tables import rows_of_table, run_of_table
+from keras_pe.tables import LARGEST_CONSTANT, rows_of_table, run_of_table
 from keras_pe.turns import precision_of, rows_at, rows_from
 
-# In bytes: what a graph is given to hold unasked, and what `max_length` may ask for
-# before its rows are made as without it.
-_LARGEST_CONSTANT, _LARGEST_TABLE = 4 * 2**20, 2**28
+# In bytes: what `max_length` may ask for before its rows are made as without it.
+_LARGEST_TABLE = 2**28
 
 
 @keras.saving.register_keras_serializable(package="keras_pe")
@@ -203,7 +202,7 @@ class PositionalEncoding(keras.layers.Layer):
             row = np.dtype(precision_of(dtype)).itemsize * d_model
             if bounded and row * self.max_length <= _LARGEST_TABLE:
                 return rows_of_table(rows, self.max_length, *arguments, dtype)
-            if known and (bounded or row * rows.length <= _LARGEST_CONSTANT):
+            if known and (bounded or row * rows.length <= LARGEST_CONSTANT):
                 return run_of_table(rows.whole, rows.length, *arguments, dtype)
         make = rows_at if rows.length is None else rows_from
         turns = sinusoid_turns(*arguments)

@@ -10,6 +10,8 @@ from keras_pe.checks import constant, tensorflow_mode
 from keras_pe.recipe import sinusoids
 from keras_pe.turns import precision_of
 
+LARGEST_CONSTANT = 4 * 2**20  # in bytes: what a graph is given to hold unasked
+
 
 def run_of_table(start, length, *encoding):
     """Return the rows of a run as a tensor `(length, d_model)`.
@@ -47,15 +49,20 @@ def _shared(make, *arguments):
     """Return a table that calls share: a tensor on TensorFlow, else an array.
 
     A TensorFlow function takes the tensor in as it does a variable. As a constant of
-    its graph, the table would be copied ten times over at the first call, and be
-    written anew for every endpoint of a SavedModel.
+    its graph, a large table would be copied ten times over at the first call, and be
+    written anew for every endpoint of a SavedModel. A small one is an array there, and
+    so a constant: an ONNX file asks whoever runs it for what a function takes in.
     """
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf
 
+        in_graph = not tf.executing_eagerly()
         with tf.init_scope():
             if tf.executing_eagerly():  # and not in a graph of TensorFlow 1
-                return _shared_tensor(make, *arguments)
+                table = _shared_tensor(make, *arguments)
+                size = table.shape.num_elements() * table.dtype.size
+                if not (in_graph and size <= LARGEST_CONSTANT):
+                    return table
     return _array(make, *arguments)
 
 

@@ -1,0 +1,267 @@
+"""LiteRT and ONNX files give what Keras does, at lengths that no export has seen."""
+
+import importlib.util
+from functools import partial
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+from converters import (
+    CONVERTERS,
+    check_builtin,
+    check_labels,
+    check_never_wrong,
+    check_order_matters,
+    check_padding,
+    check_quantized,
+    check_same,
+    run_keras,
+    run_litert,
+    run_onnx,
+    saved_model_to_litert,
+    to_litert,
+    to_onnx,
+)
+
+from keras_pe import PositionalEncoding, sinusoidal_encoding
+
+pytestmark = pytest.mark.tensorflow
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "text_classification.py"
+VOCABULARY = 20
+SHAPES = [(1, 1), (2, 3), (3, 70), (1, 300), (5, 7)]
+
+
+def make_ids(batch, time, seed=0):
+    """Rows of ids, padded to one length: each row keeps a step at least."""
+    rng = np.random.default_rng(seed)
+    ids = rng.integers(1, VOCABULARY, (batch, time))
+    kept = np.arange(time) < rng.integers(1, time + 1, (batch, 1))
+    return (ids * kept).astype("int32")
+
+
+def make_classifier():
+    """The classifier of the example, untrained."""
+    spec = importlib.util.spec_from_file_location("text_classification", SCRIPT)
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    args = example.make_parser().parse_args(["--dropout", "0"])
+    return example.make_classifier(VOCABULARY, 3, args)
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    """Knows the first id of a row modulo 3, most of the time: so it knows positions."""
+    keras.utils.set_random_seed(0)
+    model = make_classifier()
+    ids = make_ids(1000, 10)
+    labels = np.random.default_rng(1).integers(0, 3, len(ids))
+    labels = np.where(np.arange(len(ids)) % 5, ids[:, 0] % 3, labels)
+    loss = "sparse_categorical_crossentropy"
+    model.compile(keras.optimizers.AdamW(5e-3), loss, jit_compile=False)
+    model.fit(ids, labels, batch_size=50, epochs=5, verbose=0)
+    return model
+
+
+@pytest.fixture(scope="module")
+def converted(classifier, tmp_path_factory):
+    """The classifier in each format, its batch and length unknown."""
+    folder = tmp_path_factory.mktemp("classifier")
+    classifier.export(folder, verbose=False)
+    return {
+        "litert": saved_model_to_litert(folder),
+        "litert, eight bits": saved_model_to_litert(folder, quantize=True),
+        "onnx": to_onnx(classifier),
+    }
+
+
+@pytest.fixture(params=CONVERTERS)
+def run(request, converted):
+    return partial(CONVERTERS[request.param][1], converted[request.param])
+
+
+def test_classifier(classifier, run):
+    inputs = [{"ids": make_ids(*shape)} for shape in SHAPES]
+    check_same(run, partial(run_keras, classifier), inputs, atol=1e-5)
+    check_padding(run)
+    check_order_matters(run)
+
+
+def test_classifier_of_known_length_in_lite_rt(tf, classifier):
+    content = to_litert(classifier, [tf.TensorSpec((None, 20), tf.int32, "ids")])
+    check_builtin(content)
+    run = partial(run_litert, content)
+    inputs = [{"ids": make_ids(batch, 20)} for batch in (1, 4)]
+    check_same(run, partial(run_keras, classifier), inputs, atol=1e-5)
+    with pytest.raises(AssertionError, match="does not run"):
+        check_same(run, None, [{"ids": make_ids(1, 1)}], atol=1e-5)
+
+
+def test_classifier_with_weights_of_eight_bits(classifier, converted):
+    content = converted["litert, eight bits"]
+    check_builtin(content)
+    check_quantized(content, converted["litert"])
+    run = partial(run_litert, content)
+    inputs = {"ids": make_ids(300, 10, seed=2)}
+    expected = run_keras(classifier, inputs)
+    assert expected.std() > 0.2
+    check_same(run, lambda arrays: expected, [inputs], atol=0.02)
+    check_labels(run(inputs), expected)
+    check_padding(run)
+    check_order_matters(run)
+
+
+# The layer alone.
+
+
+def make(shape=(None, 8), second=None, **kwargs):
+    """The layer as a model: of `x`, and of `positions` or `start_index` if wanted."""
+    x = keras.Input(shape, name="x")
+    if second is None:
+        return keras.Model(x, PositionalEncoding(**kwargs)(x))
+    shape = (None, None) if second == "positions" else ()
+    given = keras.Input(batch_shape=shape, dtype="int32", name=second)
+    layer = PositionalEncoding(**kwargs)
+    return keras.Model([x, given], layer(x, **{second: given}))
+
+
+def make_arrays(batch, time, **second):
+    x = np.random.default_rng(time).normal(size=(batch, time, 8)).astype("float32")
+    second = {name: np.asarray(value, "int32") for name, value in second.items()}
+    return {"x": x, **second}
+
+
+def expect(arrays):
+    """The input plus its rows. No row is right where positions do not fit the input."""
+    x = arrays["x"]
+    steps = np.arange(x.shape[1]) + arrays.get("start_index", 0)
+    positions = arrays.get("positions", steps)
+    if positions.shape[-1] != x.shape[1]:
+        return np.full_like(x, np.nan)
+    return x + np.array(sinusoidal_encoding(positions, 8))
+
+
+UNSEEN = [make_arrays(*shape) for shape in SHAPES]
+POSITIONS = np.array([[7, 3, 0], [49, 2, 2]])
+LAYERS = {
+    "any": (make, UNSEEN, []),
+    "known": (
+        lambda: make((16, 8)),
+        [make_arrays(1, 16), make_arrays(5, 16)],
+        [make_arrays(1, time) for time in (1, 3, 70)],
+    ),
+    "one": (
+        lambda: make(max_length=1),
+        [make_arrays(1, 1), make_arrays(3, 1)],
+        [make_arrays(2, 2), make_arrays(1, 3), make_arrays(3, 3)],
+    ),
+    "limit": (
+        lambda: make(max_length=70),
+        [make_arrays(2, 3), make_arrays(2, 70)],
+        [make_arrays(1, 71), make_arrays(1, 300)],
+    ),
+    "positions": (
+        lambda: make(second="positions"),
+        [make_arrays(2, 3, positions=POSITIONS), make_arrays(1, 1, positions=[[9]])],
+        [make_arrays(2, 3, positions=[[1]]), make_arrays(2, 3, positions=[[1, 2]])],
+    ),
+    "positions, limit": (
+        lambda: make(second="positions", max_length=50),
+        [make_arrays(2, 3, positions=POSITIONS), make_arrays(1, 1, positions=[[9]])],
+        [make_arrays(1, 3, positions=[[2, bad, 3]]) for bad in (50, 51, 300, -1)],
+    ),
+    "start": (
+        lambda: make(second="start_index"),
+        [make_arrays(*shape, start_index=40) for shape in SHAPES],
+        [],
+    ),
+    "start, limit": (
+        lambda: make(second="start_index", max_length=50),
+        [make_arrays(2, 3, start_index=4), make_arrays(1, 10, start_index=40)],
+        [make_arrays(1, 3, start_index=start) for start in (48, 50, 300, -1)],
+    ),
+}
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+@pytest.mark.parametrize("name", LAYERS)
+def test_layer(name, format):
+    make_model, good, bad = LAYERS[name]
+    convert, run = CONVERTERS[format]
+    content = convert(make_model())
+    if format == "litert":
+        check_builtin(content)
+    run = partial(run, content)
+    check_same(run, expect, good, atol=1e-6)
+    for arrays in bad:
+        check_never_wrong(run, arrays, expect(arrays))
+
+
+def test_large_table_in_onnx():
+    """Over 4 MiB, tf2onnx makes it an input: the file asks for it, or is right."""
+    run = partial(run_onnx, to_onnx(make(max_length=140_000)))
+    check_never_wrong(run, UNSEEN[1], expect(UNSEEN[1]))
+
+
+# Each check fails where it should.
+
+
+@keras.saving.register_keras_serializable(package="keras_pe_tests")
+class Frozen(keras.layers.Layer):
+    """Has the rows of `length` steps; then the last of them, again and again."""
+
+    length = 16
+
+    def call(self, x):
+        steps = keras.ops.arange(keras.ops.shape(x)[1], dtype="int32")
+        steps = keras.ops.minimum(steps, self.length - 1)
+        rows = keras.ops.convert_to_tensor(sinusoidal_encoding(np.arange(16), 8))
+        return x + keras.ops.take(rows, steps, axis=0)
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_frozen_length_is_found(format):
+    x = keras.Input((None, 8), name="x")
+    convert, run = CONVERTERS[format]
+    run = partial(run, convert(keras.Model(x, Frozen()(x))))
+    check_same(run, expect, [make_arrays(2, 16)], atol=1e-6)
+    with pytest.raises(AssertionError, match="70"):
+        check_same(run, expect, UNSEEN, atol=1e-6)
+    with pytest.raises(AssertionError):
+        check_never_wrong(run, UNSEEN[2], expect(UNSEEN[2]))
+
+
+def test_one_row_for_all_is_found():
+    arrays = make_arrays(2, 3)
+    row = sinusoidal_encoding(np.arange(1), 8)
+    with pytest.raises(AssertionError):
+        check_never_wrong(
+            lambda arrays: np.array(arrays["x"] + row), arrays, expect(arrays)
+        )
+
+
+def test_lost_mask_and_lost_order_are_found():
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(VOCABULARY, 8)(ids)
+    x = keras.layers.GlobalAveragePooling1D()(x)
+    model = keras.Model(ids, keras.layers.Dense(3, activation="softmax")(x))
+    for check in (check_padding, check_order_matters):
+        with pytest.raises(AssertionError):
+            check(partial(run_keras, model))
+
+
+def test_operators_of_tensorflow_are_found():
+    """A layer in float16 needs them: LiteRT has no addition of that type."""
+    x = keras.Input((None, 8), dtype="float16", name="x")
+    model = keras.Model(x, PositionalEncoding(dtype="float16")(x))
+    with pytest.raises(AssertionError, match="Flex"):
+        check_builtin(to_litert(model))
+
+
+def test_weights_and_labels_that_differ_are_found(converted):
+    with pytest.raises(AssertionError):
+        check_quantized(converted["litert"], converted["litert"])
+    probabilities = np.array([[0.9, 0.1], [0.2, 0.8]])
+    with pytest.raises(AssertionError):
+        check_labels(1 - probabilities, probabilities)
