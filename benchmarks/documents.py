@@ -163,8 +163,10 @@ def serving():
         names = ("saved_model_bytes", "total_bytes")
         bytes_of = [kilobytes(found[name]) for name in names]
         rows.append([found["name"], str(found["endpoints"]), *bytes_of, *times])
-    note = f"\nMedians of {result['rounds']} fresh processes in TensorFlow's C++ runtime"
-    note += f"; requests of 1 x {result['steps']} x 512, or one text.\n"
+    note = (
+        f"\nMedians of {result['rounds']} fresh processes in TensorFlow's C++ runtime;"
+    )
+    note += f" requests of 1 x {result['steps']} x 512, or one text.\n"
     return table(rows) + note + source(result)
 
 

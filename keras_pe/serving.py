@@ -31,6 +31,7 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
 
     >>> import tempfile
     >>> import tensorflow as tf
+    >>> import keras_pe
     >>> ids = keras.Input((None,), dtype="int32", name="ids")
     >>> x = keras.layers.Embedding(100, 8, mask_zero=True)(ids)
     >>> x = keras_pe.PositionalEncoding()(x)
@@ -83,14 +84,12 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
     labels = _check_labels(labels)
     models = {DEFAULT: model, **_check_endpoints(endpoints)}
     with _quiet():
-        functions = {
-            name: signatures.trace(model, labels) for name, model in models.items()
-        }
-        requests = []
-        if samples is not None:
-            requests = warmup.requests(samples, _specs(functions))
+        archive, specs = keras.export.ExportArchive(), {}
+        for name, model_of_it in models.items():
+            specs[name] = _add(archive, name, model_of_it, labels)
+        requests = [] if samples is None else warmup.requests(samples, specs)
         with versions.new_version(base_dir) as (written, move):
-            _write(written, models.values(), functions)
+            archive.write_out(str(written), verbose=False)
             meta_graph = loading.read(written)
             loading.check_graph(meta_graph)
             answers = loading.ask(written, requests)
@@ -139,26 +138,19 @@ def _quiet():
         logger.setLevel(level)
 
 
-def _specs(functions):
-    return {
-        name: {spec.name: spec for spec in function.input_signature}
-        for name, function in functions.items()
-    }
-
-
-def _write(written, models, functions):
+def _add(archive, name, model, labels):
+    """Add a signature to what will be written, and return the specs of its inputs."""
     import tensorflow as tf
 
-    archive = keras.export.ExportArchive()
+    serve, specs = signatures.make(model, labels)
     # Keras stores the variables of a model that it tracks twice. Those that the
     # functions use it finds by itself, but no lookup tables.
-    for model in models:
-        for part in tf.train.TrackableView(model).descendants():
-            if isinstance(part, tf.saved_model.experimental.TrackableResource):
-                archive.track(part)
-    for name, function in functions.items():
-        archive.add_endpoint(name, function)
-    archive.write_out(str(written), verbose=False)
+    for part in tf.train.TrackableView(model).descendants():
+        if isinstance(part, tf.saved_model.experimental.TrackableResource):
+            archive.track(part)
+    function = archive.add_endpoint(name, serve, specs)
+    signatures.check_outputs(function.get_concrete_function().structured_outputs)
+    return {spec.name: spec for spec in specs}
 
 
 def _check_probabilities(answers):

@@ -10,29 +10,36 @@ import keras
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.>-]*")
 
 
-def trace(model, labels=None):
-    """Trace a model into the function that a signature calls.
+def make(model, labels=None):
+    """Make the function that a signature calls, and the specs of what it takes.
 
     Args:
         model: A built Keras model.
         labels: Names of the classes that the model gives the probabilities of.
 
     Returns:
-        A `tf.function` of one tensor for each input, with the names, dtypes and shapes
-        of the inputs as its signature, the batch unknown. It gives a dict of tensors.
+        A function of one tensor for each input, which gives a dict of tensors, and a
+        list of `tf.TensorSpec`s: the names, dtypes and shapes of the inputs, their
+        batch unknown.
 
     Raises:
-        ValueError: If the model is not built, or its inputs or outputs cannot be named
-            and batched.
+        ValueError: If the model is not built, or its inputs cannot be named.
     """
     inputs, opened = _inputs(model)
     _check_inputs(keras.tree.flatten(inputs))
-    if opened is not None:
-        try:
-            return _trace(model, opened, labels)
-        except Exception:  # whatever a model does that needs its length
-            pass
-    return _trace(model, inputs, labels)
+    if opened is not None and _can_be_traced(*_function(model, opened, labels)):
+        inputs = opened
+    return _function(model, inputs, labels)
+
+
+def _can_be_traced(function, specs):
+    import tensorflow as tf
+
+    try:
+        tf.function(function, specs, autograph=False).get_concrete_function()
+    except Exception:  # whatever a model does that needs its length
+        return False
+    return True
 
 
 def _inputs(model):
@@ -106,22 +113,21 @@ def _check_inputs(inputs):
             )
 
 
-def _trace(model, inputs, labels):
+def _function(model, inputs, labels):
     import tensorflow as tf
 
     def serve(*tensors):
         outputs = model(keras.tree.pack_sequence_as(inputs, list(tensors)))
         return _named(outputs) if labels is None else _labelled(outputs, labels)
 
-    function = tf.function(
-        serve,
-        input_signature=[
-            tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
-            for tensor in keras.tree.flatten(inputs)
-        ],
-        autograph=False,
-    )
-    outputs = function.get_concrete_function().structured_outputs
+    return serve, [
+        tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
+        for tensor in keras.tree.flatten(inputs)
+    ]
+
+
+def check_outputs(outputs):
+    """Refuse outputs by name, of which one is known not to have the batch in front."""
     for name, output in outputs.items():
         shape = output.shape
         if shape.rank is not None and (shape.rank == 0 or shape[0] is not None):
@@ -130,7 +136,6 @@ def _trace(model, inputs, labels):
                 "Serving splits and joins batches along it. "
                 f"Received: the output {name!r} of shape {tuple(shape)}"
             )
-    return function
 
 
 def _named(outputs):

@@ -1,7 +1,6 @@
 """The client of TensorFlow Serving, against the fixtures of both protocols."""
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -13,10 +12,14 @@ import sys
 import threading
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import rest_fixture
+from classifier import example
 from processes import run
+
+from keras_pe.serving import export
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples" / "serving"))
 
@@ -35,21 +38,13 @@ PROTOCOLS = ("rest", "grpc")
 @pytest.fixture(scope="module")
 def model():
     """What the example makes, untrained."""
-    path = ROOT / "examples" / "text_classification.py"
-    spec = importlib.util.spec_from_file_location("text_classification", path)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
-    import keras
-
     keras.utils.set_random_seed(0)
     args = example.make_parser().parse_args(["--dim", "16", "--split", "words"])
     tokenizer = example.make_tokenizer(["a b c"], args)
     vocabulary = tokenizer.get_layer("vectorize").vocabulary_size()
     classifier = example.make_classifier(vocabulary, 3, args)
     text = keras.Input((), dtype="string", name="text")
-    model = keras.Model(text, classifier(tokenizer(text)))
-    model.export_to = lambda base: example.export(model, ["x", "y y", "z"], base)
-    return model
+    return keras.Model(text, classifier(tokenizer(text)))
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +53,7 @@ def folder(model, tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("served")
     write_models(folder)
-    model.export_to(folder / "text_classification")
+    export(model, folder / "text_classification", labels=["x", "y y", "z"])
     shutil.copytree(
         folder / "text_classification" / "1", folder / "text_classification" / "10"
     )

@@ -68,7 +68,7 @@ def test_public_names():
         if not name.startswith("_")
         and getattr(value, "__module__", "").startswith("keras_pe")
     }
-    assert exported | {"analysis"} == set(keras_pe.__all__)
+    assert exported | {"analysis", "serving"} == set(keras_pe.__all__)
     assert keras_pe.__version__.count(".") == 2
 
 

@@ -5,7 +5,6 @@ import json
 import make_golden
 import numpy as np
 import processes
-import pytest
 
 FOLDER = make_golden.FOLDER
 RECORD = json.loads((FOLDER / "expected.json").read_text("utf-8"))
@@ -29,22 +28,6 @@ def test_the_keras_file_loads_in_another_process():
             np.testing.assert_allclose(result, scores, rtol=0, atol=1e-6)
         """,
         FOLDER,
-    )
-
-
-@pytest.mark.tensorflow
-def test_the_saved_model_loads_without_keras():
-    processes.run(
-        """
-        import json, sys, numpy as np, tensorflow as tf
-        serve = tf.saved_model.load(sys.argv[1] + "/1").signatures["serving_default"]
-        record = json.load(open(sys.argv[1] + "/expected.json"))
-        for ids, scores in zip(record["ids"], record["scores"]):
-            result = serve(ids=tf.constant([ids]))["scores"].numpy()[0]
-            np.testing.assert_allclose(result, scores, rtol=0, atol=1e-6)
-        """,
-        FOLDER,
-        without_keras=True,
     )
 
 

@@ -129,6 +129,7 @@ def write(path, function, shape=(None, 2), **more):
     cpp_models.write(path, tf.Module(), **functions)
 
 
+@pytest.mark.long
 def test_the_model_that_is_made_bad_is_good(doubles):
     ladder.static(doubles[0], DOUBLES)
     ladder.without_keras(*doubles)
@@ -221,6 +222,7 @@ def test_other_answers_fail(doubles, change):
     refused(ladder.in_cpp, path, requests, answers, match="AssertionError")
 
 
+@pytest.mark.long
 def test_other_answers_fail_without_keras(doubles):
     path, requests, [answer] = doubles
     answers = [{"y": answer["y"] + 2e-5}]

@@ -83,8 +83,15 @@ def test_known_runs_are_the_recipe_eager(max_length):
 
 
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("max_length", [None, LONGEST])
-@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize(
+    ("max_length", "jit_compile"),
+    [
+        (None, False),
+        (LONGEST, False),
+        (None, True),
+        pytest.param(LONGEST, True, marks=pytest.mark.long),
+    ],
+)
 def test_known_runs_are_the_recipe_compiled(max_length, jit_compile):
     import tensorflow as tf
 

@@ -265,6 +265,7 @@ def test_results_are_complete_and_plausible(data, trained):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.long
 def test_order_is_not_learned_without_an_encoding(data, tmp_path):
     metrics = train(data, tmp_path, "--encoding", "none", "--epochs", "8")
     assert metrics["test"]["accuracy"] < 0.75
@@ -295,7 +296,10 @@ def served_scores(version):
     return serve(load_served(version), TEXTS)["probabilities"].numpy()
 
 
-@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "precision",
+    ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.long)],
+)
 def test_mixed_precision_gives_float32_probabilities(precision, data, tmp_path):
     train(data, tmp_path, "--precision", precision, "--epochs", "1")
     probabilities = served_scores(tmp_path / "saved" / "1")
