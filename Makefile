@@ -17,11 +17,11 @@ serve: .venv/installed
 	$(VENV) examples/serving/serve.py
 
 test: .venv/installed
-	$(VENV) -m pytest
+	$(VENV) -m pytest -n 2 --dist loadfile
 
 lint: .venv/installed
-	$(VENV) -m ruff check .
-	$(VENV) -m ruff format --check .
+	$(VENV) -m ruff check . .ci/cpp_libraries
+	$(VENV) -m ruff format --check . .ci/cpp_libraries
 
 # The layer beside its peers: about 25 minutes on two cores, and the documents anew.
 benchmark: .venv/benchmark

@@ -1,12 +1,11 @@
 """LiteRT and ONNX files give what Keras does, at lengths that no export has seen."""
 
-import importlib.util
 from functools import partial
-from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+from classifier import example
 from converters import (
     CONVERTERS,
     check_builtin,
@@ -28,7 +27,6 @@ from keras_pe import PositionalEncoding, sinusoidal_encoding
 
 pytestmark = pytest.mark.tensorflow
 
-SCRIPT = Path(__file__).parents[1] / "examples" / "text_classification.py"
 VOCABULARY = 20
 SHAPES = [(1, 1), (2, 3), (3, 70), (1, 300), (5, 7)]
 
@@ -43,9 +41,6 @@ def make_ids(batch, time, seed=0):
 
 def make_classifier():
     """The classifier of the example, untrained."""
-    spec = importlib.util.spec_from_file_location("text_classification", SCRIPT)
-    example = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(example)
     args = example.make_parser().parse_args(["--dropout", "0"])
     return example.make_classifier(VOCABULARY, 3, args)
 

@@ -36,8 +36,9 @@ def test_public_names_have_examples():
 
 
 @pytest.mark.parametrize("name", MARKDOWN)
-def test_document_examples(name, capsys):
+def test_document_examples(name, capsys, tmp_path, monkeypatch):
     """Sessions are doctests; a script's output is the block of text that follows it."""
+    monkeypatch.chdir(tmp_path)
     names, printed = {}, ""
     for number, (language, code) in enumerate(FENCE.findall(read(name))):
         label = f"{name}, example {number}"
