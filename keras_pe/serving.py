@@ -5,6 +5,7 @@ import datetime
 import json
 import logging
 import platform
+import re
 from collections.abc import Iterable
 
 import keras
@@ -13,6 +14,7 @@ import numpy as np
 from keras_pe import loading, signatures, versions, warmup
 
 DEFAULT = "serving_default"
+_NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")
 
 
 def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
@@ -106,24 +108,33 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
 def _check_labels(labels):
     if labels is None:
         return None
-    listed = isinstance(labels, Iterable) and not isinstance(labels, str)
-    if not listed or not all(isinstance(label, str) for label in labels):
-        raise ValueError(
-            f"`labels` must be a list of strings. Received: labels={labels!r}"
-        )
-    return list(labels)
+    if isinstance(labels, Iterable) and not isinstance(labels, (str, dict)):
+        labels = list(labels)
+        if all(isinstance(label, str) for label in labels):
+            return [str(label) for label in labels]  # also NumPy's strings
+    raise ValueError(f"`labels` must be a list of strings. Received: labels={labels!r}")
 
 
 def _check_endpoints(endpoints):
     # The rest are attributes of what Keras saves.
     taken = {DEFAULT, "variables", "trainable_variables", "non_trainable_variables"}
-    for name in endpoints or {}:
-        if not (isinstance(name, str) and name.isidentifier()) or name in taken:
-            raise ValueError(
-                "`endpoints` must be a dict of models by names, each an identifier and "
-                f"none of {', '.join(sorted(taken))}. Received: {name!r}"
-            )
-    return endpoints or {}
+    if endpoints is None:
+        return {}
+    if isinstance(endpoints, dict):
+        bad = [
+            name
+            for name in endpoints
+            if not (isinstance(name, str) and _NAME.fullmatch(name)) or name in taken
+        ]
+    else:
+        bad = [endpoints]
+    if bad:
+        raise ValueError(
+            "`endpoints` must be a dict of models by names, each of ASCII letters, "
+            "digits and underscores, the first a letter, and none of "
+            f"{', '.join(sorted(taken))}. Received: {bad[0]!r}"
+        )
+    return endpoints
 
 
 @contextlib.contextmanager
@@ -173,7 +184,8 @@ def _card(model, written, meta_graph, labels, records):
     packages = {"keras_pe": keras_pe, "keras": keras, "tensorflow": tf, "numpy": np}
     files = [path for path in written.rglob("*") if path.is_file()]
     bytes_of = {
-        str(path.relative_to(written)): path.stat().st_size for path in sorted(files)
+        path.relative_to(written).as_posix(): path.stat().st_size
+        for path in sorted(files)
     }
     now = datetime.datetime.now(datetime.UTC)
     return {

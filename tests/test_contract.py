@@ -76,6 +76,7 @@ def test_public_functions_document_their_arguments():
     functions = [getattr(keras_pe, n) for n in keras_pe.__all__ if n != "analysis"]
     functions = [f for f in functions if inspect.isfunction(f)]
     functions += [keras_pe.analysis.shift_matrix, keras_pe.analysis.offset_similarity]
+    functions += [keras_pe.serving.export]
     for function in functions:
         sections = contract.sections_of(function.__doc__)
         assert sections["Args"] == list(inspect.signature(function).parameters)

@@ -95,9 +95,14 @@ def test_models_config_is_a_model_server_config():
     assert not model.version_labels
 
 
-def test_batching_config_is_batching_parameters(pod):
+def test_batching_config_is_batching_parameters(pod, monkeypatch):
+    monkeypatch.syspath_prepend(SERVING)
+    import client
+
     parameters = text_format.Parse(read("batching.config"), batching_parameters())
-    assert parameters.max_batch_size.value == 64
+    # What the client sends at once has to go into one batch.
+    client_sends = client.make_parser().parse_args([]).batch_size
+    assert parameters.max_batch_size.value >= client_sends == 64
     assert 0 < parameters.batch_timeout_micros.value <= 10_000
     assert parameters.max_enqueued_batches.value >= parameters.num_batch_threads.value
     assert not parameters.pad_variable_length_inputs
@@ -138,6 +143,8 @@ def test_image_is_one_version_of_the_official_one(service, pod):
     [container] = pod["containers"]
     assert re.fullmatch(r"tensorflow/serving:\d+\.\d+\.\d+", service["image"])
     assert container["image"] == service["image"]
+    documents = (SERVING.parents[1] / "docs" / "serving.md").read_text("utf-8")
+    assert set(re.findall(r"tensorflow/serving:\S+", documents)) == {service["image"]}
 
 
 def test_flags_are_the_same_and_name_mounted_files(service, pod):

@@ -232,7 +232,7 @@ def test_lookup_tables_come_along(tf, tmp_path, model):
 
 def test_labels_are_fixed_in_the_model(tf, tmp_path, model):
     labels = ["schlecht", "很好"]
-    version = export(model, tmp_path, labels=labels)
+    version = export(model, tmp_path, labels=(label for label in labels))
     ids = np.arange(20).reshape(10, 2)
     served = load(tf, version)(ids=tf.constant(ids, tf.int32))
     expected = np.array(model(ids))
@@ -331,7 +331,18 @@ def test_model_that_was_trained_under_xla_is_exported_without(tf, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["serving_default", "variables", "trainable_variables", "a-b", "", 3]
+    "name",
+    [
+        "serving_default",
+        "variables",
+        "trainable_variables",
+        "a-b",
+        "",
+        3,
+        "_a",
+        "1",
+        "\u6587",
+    ],
 )
 def test_bad_names_of_endpoints_are_refused(tmp_path, model, name):
     with pytest.raises(ValueError, match=f"`endpoints` must.*Received: {name!r}"):
@@ -341,6 +352,8 @@ def test_bad_names_of_endpoints_are_refused(tmp_path, model, name):
 def test_endpoints_that_are_no_models_are_refused(tmp_path, model):
     with pytest.raises(ValueError, match="`endpoints` must be a dict of models"):
         export(model, tmp_path, endpoints=[model])
+    with pytest.raises(ValueError, match="`endpoints` must be a dict of models"):
+        export(model, tmp_path, endpoints="name")
     with pytest.raises(ValueError, match=r"`model` must be a Keras model. Received"):
         export(model, tmp_path, endpoints={"other": len})
     assert names_in(tmp_path) == []
