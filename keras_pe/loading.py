@@ -1,5 +1,7 @@
 """A SavedModel as TensorFlow Serving finds it: its graph, and what it answers."""
 
+import numpy as np
+
 # Operations that call back into the Python that wrote them.
 _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
@@ -111,3 +113,51 @@ def _run(session, tensors, signature, inputs):
                 f"of the shapes {shapes}, and {name!r} of shape {output.shape}"
             )
     return outputs
+
+
+def check_answers(requests, answers, functions):
+    """Refuse answers that are not the model's own.
+
+    Numbers may differ as half types round, and wholly in a model that is random.
+
+    Args:
+        requests, answers: As for `ask`, and from it.
+        functions: By the name of a signature, what computes its outputs.
+
+    Raises:
+        ValueError: If one differs in shape, or in its numbers by more than that.
+    """
+    import tensorflow as tf
+
+    for (signature, inputs), outputs in zip(requests, answers, strict=True):
+        tensors = [tf.constant(array) for array in inputs.values()]
+        wanted = functions[signature](*tensors)
+        given = [outputs[name] for name in wanted]
+        if are_alike(given, wanted.values()):
+            continue
+        again = functions[signature](*tensors)
+        shapes = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
+        if shapes == {name: outputs[name].shape for name in wanted} and not are_alike(
+            again.values(), wanted.values(), rounding=0.0
+        ):
+            continue
+        raise ValueError(
+            f"The exported {signature!r} must answer `samples` as the model does. "
+            "Received: other answers for inputs of the shapes "
+            f"{[array.shape for array in inputs.values()]}: of the shapes "
+            f"{[array.shape for array in given]}, the model's of {[*shapes.values()]}"
+        )
+
+
+def are_alike(outputs, wanted, rounding=0.05):
+    """Whether tensors have the shapes of others, and floats nearly their values."""
+    for output, other in zip(outputs, wanted, strict=True):
+        output, other = np.asarray(output), np.asarray(other)
+        if output.shape != other.shape:
+            return False
+        if output.dtype.kind in "fV":  # V: bfloat16
+            output, other = output.astype("float64"), other.astype("float64")
+            size = np.abs(other[np.isfinite(other)]).max(initial=1.0)
+            if not np.allclose(output, other, 0, rounding * size, equal_nan=True):
+                return False
+    return True

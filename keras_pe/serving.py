@@ -4,14 +4,17 @@ import contextlib
 import datetime
 import json
 import logging
+import math
 import platform
 import re
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping, Set
 
 import keras
 import numpy as np
 
 from keras_pe import loading, signatures, versions, warmup
+from keras_pe.checks import tensorflow_mode
 
 DEFAULT = "serving_default"
 _NAME = re.compile("[A-Za-z][A-Za-z0-9_]*")
@@ -51,13 +54,15 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
 
     Args:
         model: A built Keras model, on the TensorFlow backend. A subclassed one takes
-            what it took at its first call, of any length if it can be traced so; for
-            dtypes other than its `input_dtype`, wrap it in a functional model.
+            the first argument of its first call, of any length where it answers such
+            as well; for more arguments, or for dtypes other than its `input_dtype`,
+            wrap it in a functional model.
         base_dir: Folder of the versions; made if it is not there.
         samples: Inputs to warm the server up with, at most 1,000 rows: a list or array
             for a model of one input; for several a dict by their names, or a list in
             their order. Rows may differ in length, so they are asked one by one; an
-            element that has the rank of a batch is asked as one.
+            element that has the rank of a batch is asked as one. The export has to
+            answer each nearly as the model does.
         labels: Names of the classes, for a model that ends in their probabilities, of
             shape `(batch, classes)`. The outputs are then `label`, a string, and
             `probabilities`.
@@ -67,10 +72,12 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
 
     Returns:
         The `pathlib.Path` of the new version. In it, `model_card.json` tells the
-        signatures, the sizes in bytes, and the versions that wrote it.
+        signatures, the size of each file but itself in bytes, and the versions of what
+        wrote it.
 
     Raises:
-        ValueError: If the backend is another; if the model is not built, or an output
+        ValueError: If the backend is another, or a graph is being built; if the model
+            is not built, or an output
             has no batch; if a graph cannot run in TensorFlow Serving (Python functions,
             functions that XLA must compile); if `samples`, `labels`, `endpoints` or
             `base_dir` do not fit.
@@ -83,23 +90,29 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
             "file, and export it in a process with KERAS_BACKEND=tensorflow. "
             f"Received: backend {keras.backend.backend()!r}"
         )
+    if tensorflow_mode() == "graph":
+        raise ValueError(
+            "A model must be exported outside of a `tf.function` or a `tf.Graph`. "
+            f"Received: model={model!r} within one"
+        )
     labels = _check_labels(labels)
     models = {DEFAULT: model, **_check_endpoints(endpoints)}
     with _quiet():
-        archive, specs = keras.export.ExportArchive(), {}
-        for name, model_of_it in models.items():
-            specs[name] = _add(archive, name, model_of_it, labels)
+        archive, functions, specs = keras.export.ExportArchive(), {}, {}
+        for name, part in models.items():
+            functions[name], specs[name] = _add(archive, name, part, labels)
         requests = [] if samples is None else warmup.requests(samples, specs)
         with versions.new_version(base_dir) as (written, move):
             archive.write_out(str(written), verbose=False)
             meta_graph = loading.read(written)
             loading.check_graph(meta_graph)
             answers = loading.ask(written, requests)
+            loading.check_answers(requests, answers, functions)
             if labels is not None:
                 _check_probabilities(answers)
             if requests:
                 warmup.write(written / warmup.FILE, requests)
-            card = _card(model, written, meta_graph, labels, len(requests))
+            card = _card(models, written, meta_graph, labels, len(requests))
             text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
             (written / "model_card.json").write_text(text, "utf-8")
             return move()
@@ -108,19 +121,30 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
 def _check_labels(labels):
     if labels is None:
         return None
-    if isinstance(labels, Iterable) and not isinstance(labels, (str, dict)):
+    # Not the unordered ones.
+    if isinstance(labels, Iterable) and not isinstance(labels, (str, Mapping, Set)):
         labels = list(labels)
-        if all(isinstance(label, str) for label in labels):
+        if all(isinstance(label, str) and _is_utf8(label) for label in labels):
             return [str(label) for label in labels]  # also NumPy's strings
     raise ValueError(f"`labels` must be a list of strings. Received: labels={labels!r}")
 
 
+def _is_utf8(text):
+    return text.encode(errors="ignore").decode() == text
+
+
 def _check_endpoints(endpoints):
     # The rest are attributes of what Keras saves.
-    taken = {DEFAULT, "variables", "trainable_variables", "non_trainable_variables"}
+    taken = {
+        DEFAULT,
+        "signatures",
+        "variables",
+        "trainable_variables",
+        "non_trainable_variables",
+    }
     if endpoints is None:
         return {}
-    if isinstance(endpoints, dict):
+    if isinstance(endpoints, Mapping):
         bad = [
             name
             for name in endpoints
@@ -134,48 +158,63 @@ def _check_endpoints(endpoints):
             "digits and underscores, the first a letter, and none of "
             f"{', '.join(sorted(taken))}. Received: {bad[0]!r}"
         )
-    return endpoints
+    return dict(endpoints)
 
 
 @contextlib.contextmanager
 def _quiet():
     """Keep TensorFlow from telling of each file, and that its loader is an old one."""
-    logger = logging.getLogger("tensorflow")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    logger, thread = logging.getLogger("tensorflow"), threading.get_ident()
+
+    def keep(record):
+        return record.thread != thread or record.levelno >= logging.ERROR
+
+    logger.addFilter(keep)
     try:
         yield
     finally:
-        logger.setLevel(level)
+        logger.removeFilter(keep)
 
 
 def _add(archive, name, model, labels):
-    """Add a signature to what will be written, and return the specs of its inputs."""
+    """Add a signature to what will be written; return its function and input specs."""
     import tensorflow as tf
 
-    serve, specs = signatures.make(model, labels)
-    # Keras stores the variables of a model that it tracks twice. Those that the
-    # functions use it finds by itself, but no lookup tables.
-    for part in tf.train.TrackableView(model).descendants():
-        if isinstance(part, tf.saved_model.experimental.TrackableResource):
-            archive.track(part)
-    function = archive.add_endpoint(name, serve, specs)
-    signatures.check_outputs(function.get_concrete_function().structured_outputs)
-    return {spec.name: spec for spec in specs}
+    weights = len(getattr(model, "variables", ()))
+    try:
+        serve, specs = signatures.make(model, labels)
+        # Keras stores the variables of a model that it tracks twice. Those that the
+        # functions use it finds by itself, but no lookup tables.
+        for part in tf.train.TrackableView(model).descendants():
+            if isinstance(part, tf.saved_model.experimental.TrackableResource):
+                archive.track(part)
+        function = archive.add_endpoint(name, serve, specs)
+        signatures.check_outputs(function.get_concrete_function().structured_outputs)
+        if len(model.variables) > weights:
+            raise ValueError(
+                "`model` must have its weights: call it once, and train it or load "
+                f"them. Received: model={model.name!r}, which makes weights as it is "
+                "called"
+            )
+    except ValueError as error:
+        if name == DEFAULT:
+            raise
+        raise ValueError(f"In the signature {name!r}: {error}") from error
+    return serve, {spec.name: spec for spec in specs}
 
 
 def _check_probabilities(answers):
     for outputs in answers:
-        values = outputs["probabilities"].astype("float32")
-        if not ((values >= 0) & (values <= 1)).all():
+        values = outputs["probabilities"].astype("float64")
+        if not ((values >= 0).all() and (abs(values.sum(-1) - 1) < 0.05).all()):
             raise ValueError(
-                "With `labels`, the model must end in probabilities: give its last "
-                "layer a softmax. Received: outputs from "
-                f"{values.min():.6g} to {values.max():.6g}"
+                "With `labels`, the model must end in probabilities that add up to 1: "
+                "give its last layer a softmax. "
+                f"Received: the outputs {values[0].tolist()}"
             )
 
 
-def _card(model, written, meta_graph, labels, records):
+def _card(models, written, meta_graph, labels, records):
     """What a reader of the folder wants to know."""
     import tensorflow as tf
 
@@ -187,9 +226,10 @@ def _card(model, written, meta_graph, labels, records):
         path.relative_to(written).as_posix(): path.stat().st_size
         for path in sorted(files)
     }
+    weights = {id(w): w for model in models.values() for w in model.weights}
     now = datetime.datetime.now(datetime.UTC)
     return {
-        "name": model.name,
+        "name": models[DEFAULT].name,
         "exported": now.isoformat(timespec="seconds"),
         "versions": {
             "python": platform.python_version(),
@@ -197,7 +237,7 @@ def _card(model, written, meta_graph, labels, records):
         },
         "signatures": loading.describe(meta_graph),
         "labels": labels,
-        "parameters": model.count_params(),
+        "parameters": sum(math.prod(weight.shape) for weight in weights.values()),
         "warmup_records": records,
         "bytes": {"total": sum(bytes_of.values()), **bytes_of},
     }

@@ -26,14 +26,14 @@ def new_version(base_dir):
     Raises:
         ValueError: If `base_dir` is no folder, and none can be made there.
     """
-    base = Path(base_dir)
     try:
+        # Not "", which would be the folder that the process happens to be in.
+        base = Path(base_dir if base_dir != "" else None)
         base.mkdir(parents=True, exist_ok=True)
-    except (FileExistsError, NotADirectoryError) as error:
+    except (TypeError, ValueError, FileExistsError, NotADirectoryError) as error:
         raise ValueError(
             "`base_dir` must be a folder, or a path where one can be made. "
-            f"Received: base_dir={str(base_dir)!r}, where {error.filename!r} is a file "
-            "or below one."
+            f"Received: base_dir={base_dir!r} ({error})"
         ) from error
     with tempfile.TemporaryDirectory(prefix=".exporting-", dir=base) as aside:
         written = Path(aside) / "model"
@@ -42,7 +42,13 @@ def new_version(base_dir):
 
 def _move(written, base):
     while True:
-        version = base / str(1 + max(version_numbers(base), default=0))
+        number = 1 + max(version_numbers(base), default=0)
+        if number > LARGEST:
+            raise ValueError(
+                f"`base_dir` must have a number left, of at most {LARGEST}. "
+                f"Received: base_dir={str(base)!r}, which has that one"
+            )
+        version = base / str(number)
         try:
             # Moves over an empty folder at most, and `version` is not even that.
             os.rename(written, version)
@@ -57,4 +63,4 @@ def version_numbers(base):
     """Return the numbers among the names in a folder, in no order."""
     names = os.listdir(base)
     numbers = [int(name) for name in names if name.isascii() and name.isdigit()]
-    return [number for number in numbers if number < LARGEST]
+    return [number for number in numbers if number <= LARGEST]

@@ -1,5 +1,7 @@
 """Requests that TensorFlow Serving answers to itself before it answers others."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 # Where TensorFlow Serving looks for them, and how many it reads.
@@ -59,7 +61,7 @@ def requests(samples, signatures):
 def _by_name(samples, signatures):
     specs = next(iter(signatures.values()))
     known = {name: None for specs in signatures.values() for name in specs}
-    if isinstance(samples, dict):
+    if isinstance(samples, Mapping):
         if unknown := [name for name in samples if name not in known]:
             raise ValueError(
                 f"`samples` must be rows for the inputs {', '.join(known)}. "
@@ -75,13 +77,19 @@ def _by_name(samples, signatures):
             f"{', '.join(specs)}, or a list of them in that order. "
             f"Received: {type(samples).__name__}"
         )
-    for name, rows in samples.items():
-        if isinstance(rows, (str, bytes)) or not hasattr(rows, "__len__"):
-            raise ValueError(
-                f"`samples` must be a list or an array of rows for the input {name!r}. "
-                f"Received: {rows!r:.80}"
-            )
-    return samples
+    return {name: _rows(name, rows) for name, rows in samples.items()}
+
+
+def _rows(name, rows):
+    if isinstance(rows, (list, tuple, range)):
+        return rows
+    array = np.asarray(rows) if hasattr(rows, "__array__") else np.array(None)
+    if array.ndim == 0:
+        raise ValueError(
+            f"`samples` must be a list or an array of rows for the input {name!r}. "
+            f"Received: {rows!r:.80}"
+        )
+    return array
 
 
 def _fit(name, row, spec):
@@ -110,8 +118,10 @@ def _cast(row, dtype):
     kinds = {"b": "b", "i": "iu", "u": "iu", "c": "iufcV"}
     if array.size and array.dtype.kind not in kinds.get(np.dtype(dtype).kind, "iufV"):
         raise TypeError(f"{array.dtype} cannot become {np.dtype(dtype)}.")
-    cast = array.astype(dtype)
-    if cast.dtype.kind in "iu" and (cast != array).any():
+    with np.errstate(over="ignore"):
+        cast = array.astype(dtype)
+    whole = cast.dtype.kind in "iu"
+    if (cast != array if whole else np.isinf(cast) & ~np.isinf(array)).any():
         raise ValueError(f"The values are beyond {cast.dtype}.")
     return cast
 

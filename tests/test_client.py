@@ -353,6 +353,10 @@ def test_batches_are_split_by_their_size_too(monkeypatch):
     [
         ({"label": "a\tb", "probabilities": [0.1, 0.9]}, "a b\t0.9000\tx y"),
         ({"label": "a", "probabilities": [1]}, "a\t1.0000\tx y"),
+        ({"label": "a", "probabilities": [0.5, None]}, None),
+        ({"label": "a", "probabilities": [0.5, "x"]}, None),
+        ({"label": "a", "probabilities": [10**400]}, None),
+        ({"label": "\ud800", "probabilities": [0.5]}, "\ufffd\t0.5000\tx y"),
         ({"label": "a"}, '{"label": "a"}'),
         ({"label": "a", "probabilities": []}, '{"label": "a", "probabilities": []}'),
         ({"label": 1, "probabilities": [0.5]}, '{"label": 1, "probabilities": [0.5]}'),
@@ -361,7 +365,8 @@ def test_batches_are_split_by_their_size_too(monkeypatch):
     ],
 )
 def test_line_of_an_answer(outputs, expected):
-    assert client.format_line("x\t\ny", outputs) == expected
+    line = client.format_line("x\t\ny", outputs)
+    assert line == (json.dumps(outputs) if expected is None else expected)
 
 
 # What goes wrong.
@@ -373,6 +378,8 @@ def test_line_of_an_answer(outputs, expected):
         (200, b"<html>hello</html>", "answered 200, and not as TensorFlow Serving"),
         (200, b"[" * 100_000, "answered 200, and not as TensorFlow Serving"),
         (200, b"\xff\x00", "answered 200, and not as TensorFlow Serving"),
+        (200, b'{"predictions": "a"}', "answered 200, and not as TensorFlow Serving"),
+        (200, b'{"predictions": {"a": 1}}', "answered 200, and not as TensorFlow Se"),
         (200, b"null", "answered 200, and not as TensorFlow Serving"),
         (200, b'{"outputs": [1]}', "answered 200, and not as TensorFlow Serving"),
         (200, b'{"predictions": [1, 2]}', "answered 200, and not as TensorFlow Serv"),
@@ -430,6 +437,19 @@ def test_grpc_outputs_without_a_row_for_each_text(tf):
     response.outputs["y"].tensor_shape.dim[0].size = 2
     with pytest.raises(client.ServerError, match="wrongly: cannot reshape"):
         protocols.read_grpc(response, 2, "s")
+
+
+def test_a_host_that_cannot_be(capsys):
+    options = option("rest", f"http://{'a' * 70}.x")
+    check_fails(capsys, options, "Cannot reach a server at http://aaa")
+
+
+def test_output_in_an_encoding_that_lacks_a_character(target):
+    env = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    command = [sys.executable, SCRIPT, *option("grpc", target), "\u8d28"]
+    done = subprocess.run(command, env=env, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(b"\t\\u8d28\n")
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

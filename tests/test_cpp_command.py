@@ -113,6 +113,7 @@ def command(*args, **env):
 
 
 def test_the_newest_version_its_warmup_and_texts(tf, models):
+    (models / "texts" / "11").write_text("no folder")
     done = command(models / "texts", "\u8d28\u91cf", "abc", "")
     assert done.returncode == 0, done.stderr
     version = re.escape(str(models / "texts" / "10"))

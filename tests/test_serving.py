@@ -149,6 +149,53 @@ class Counted(Scale):
         return keras.ops.concatenate([self.scale(x)] * x.shape[1], axis=1)
 
 
+class Rows(Scale):
+    """Adds all of its rows where the length is unknown as it is traced."""
+
+    def __init__(self):
+        super().__init__()
+        self.rows = self.add_weight(shape=(9, 3))
+
+    def call(self, x):
+        return self.scale(x) + self.rows[: x.shape[1]]
+
+
+class Mean(Scale):
+    """Is traced, and then sums, where the length is unknown."""
+
+    def call(self, x):
+        return keras.ops.sum(self.scale(x), axis=1) / (x.shape[1] or 1)
+
+
+class Two(Scale):
+    def call(self, x, y):
+        return self.scale(x) + y
+
+
+def test_models_of_several_arguments_are_refused(tmp_path):
+    model, x = Two(), np.ones((2, 5, 3), "float32")
+    model(x, x)
+    with pytest.raises(ValueError, match=r"take one argument. Wrap it.* takes x, y"):
+        export(model, tmp_path)
+
+
+def test_sequential_of_several_tensors_is_refused(tmp_path):
+    model, x = keras.Sequential([layers.Add()]), np.ones((2, 3), "float32")
+    model([x, x])
+    assert model.built
+    version = export(model, tmp_path)
+    inputs = {"inputs_0": spec("float32", None), "inputs_1": spec("float32", None)}
+    assert signatures(version)["serving_default"]["inputs"] == inputs
+
+
+def test_models_without_weights_yet_are_refused(tmp_path):
+    model = Scale()
+    model.build((None, 4))
+    with pytest.raises(ValueError, match=r"must have its weights.*model='scale"):
+        export(model, tmp_path)
+    assert names_in(tmp_path) == []
+
+
 def test_models_without_inputs_take_what_they_were_called_on(tf, tmp_path):
     x = np.ones((2, 5, 3), "float32")
     open_ended, counted = spec("float32", None, 3), spec("float32", 5, 3)
@@ -158,7 +205,9 @@ def test_models_without_inputs_take_what_they_were_called_on(tf, tmp_path):
         (Both(), {"u": x, "v": x}, {"u": open_ended, "v": open_ended}),
         (Counted(), x, {"x": counted}),
         (keras.Sequential([layers.Dense(3)]), x, {"inputs": open_ended}),
-        (Scale(), x[0], {"x": spec("float32", None)}),
+        (Scale(), x[0], {"x": spec("float32", 3)}),
+        (Rows(), x, {"x": counted}),
+        (Mean(), x, {"x": counted}),
     ):
         expected = np.array(model(data))
         version = export(model, tmp_path)
@@ -194,6 +243,17 @@ def test_variables_are_stored_once(tf, tmp_path, model):
         [4, 2],
         [20, 4],
     ]
+
+
+@pytest.mark.parametrize(
+    ("max_length", "least", "most"), [(None, 0, 100_000), (8192, 2**24, 2**24 + 50_000)]
+)
+def test_size_with_two_signatures(tmp_path, max_length, least, most):
+    keras.utils.clear_session()  # else names have the digits of all tests before
+    x = keras.Input((None, 512), name="x")
+    model = keras.Model(x, keras_pe.PositionalEncoding(max_length=max_length)(x))
+    version = export(model, tmp_path, endpoints={"other": model})
+    assert least < (version / "saved_model.pb").stat().st_size < most
 
 
 class Lookup(layers.Layer):
@@ -251,6 +311,9 @@ def test_labels_are_fixed_in_the_model(tf, tmp_path, model):
         (["a", "b", "c"], r"Received: 3 labels, .*\(None, 2\)"),
         ([], "Received: 0 labels"),
         ("ab", "`labels` must be a list of strings. Received: labels='ab'"),
+        ({"a", "b"}, "`labels` must be a list of strings"),
+        ({"a": 1, "b": 2}, "`labels` must be a list of strings"),
+        (["a", "\ud800"], "`labels` must be a list of strings"),
         ([1, 2], r"`labels` must be a list of strings. Received: labels=\[1, 2\]"),
         (7, "`labels` must be a list of strings. Received: labels=7"),
     ],
@@ -265,7 +328,7 @@ def test_bad_labels_are_refused(tmp_path, model, labels, message):
 def test_labels_of_what_is_no_probability_are_refused(tmp_path):
     model = make_ids_model(activation=lambda x: x + 3.0)
     with pytest.raises(
-        ValueError, match=r"must end in probabilities.*Received: outputs"
+        ValueError, match=r"must end in probabilities.*Received: the outputs"
     ):
         export(model, tmp_path, samples=[[1, 2]], labels=["a", "b"])
     assert names_in(tmp_path) == []
@@ -273,7 +336,7 @@ def test_labels_of_what_is_no_probability_are_refused(tmp_path):
 
 def test_labels_of_two_outputs_are_refused(tmp_path):
     x = keras.Input((2,))
-    with pytest.raises(ValueError, match=r"one output.*\(None, 2\), \(None, 2\)"):
+    with pytest.raises(ValueError, match=r"one float output.*\(None, 2\), \(None, 2\)"):
         export(keras.Model(x, [x * 1.0, x * 2.0]), tmp_path, labels=["a", "b"])
 
 
@@ -443,6 +506,82 @@ def test_functions_that_xla_must_compile_are_refused(tf, tmp_path):
     assert names_in(tmp_path) == []
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda tf, x: tf.sparse.from_dense(x),
+        lambda tf, x: tf.RaggedTensor.from_tensor(x),
+        lambda tf, x: np.ones((2, 2)),
+        lambda tf, x: None,
+        lambda tf, x: {},
+        lambda tf, x: {"": x},
+        lambda tf, x: {"\ud800": x},
+        lambda tf, x: {"a": {"b": x}, "a_b": x},
+    ],
+    ids=[
+        "sparse",
+        "ragged",
+        "array",
+        "none",
+        "empty",
+        "nameless",
+        "surrogate",
+        "alike",
+    ],
+)
+@pytest.mark.parametrize("labels", [None, ["a", "b"]])
+def test_outputs_that_cannot_be_served_are_refused(tf, tmp_path, make, labels):
+    class Other(keras.Model):
+        def call(self, x):
+            return make(tf, x)
+
+    model = Other()
+    model(np.ones((2, 2), "float32"))
+    message = "`model` must return dense tensors.*Received: "
+    with pytest.raises(ValueError, match=message):
+        export(model, tmp_path, labels=labels)
+    assert names_in(tmp_path) == []
+
+
+def test_answers_that_are_not_the_models_are_refused(tmp_path):
+    x = keras.Input((None, 4), name="x")
+    model = make_applied(
+        lambda x: keras.ops.sum(x, axis=1, keepdims=True) / (x.shape[0] or 1), (None, 1)
+    )
+    with pytest.raises(ValueError, match="answer `samples` as the model does"):
+        export(model, tmp_path, samples=[np.ones((3, 2))])
+    assert names_in(tmp_path) == []
+    # Numbers that are random are nobody's fault, nor those of a half type.
+    noise = make_applied(lambda x: x + keras.random.normal((1, 2)))
+    assert export(noise, tmp_path, samples=[[1.0, 2.0]]).name == "1"
+    x = keras.Input((64,), name="x")
+    half = keras.Model(x, layers.Dense(64, dtype="mixed_bfloat16")(x))
+    assert export(half, tmp_path, samples=[np.linspace(-9, 9, 64)]).name == "2"
+
+
+def test_graph_around_it_is_refused(tf, tmp_path, model):
+    with tf.Graph().as_default():
+        with pytest.raises(ValueError, match=r"outside of a `tf.function`"):
+            export(model, tmp_path)
+
+
+def test_loggers_are_left_alone(tf, tmp_path, model):
+    logger = tf.get_logger()
+
+    def write():
+        for _ in range(3):
+            export(model, tmp_path)
+
+    before = logger.level, list(logger.filters)
+    threads = [threading.Thread(target=write) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (logger.level, logger.filters) == before
+    assert sorted(map(int, names_in(tmp_path))) == list(range(1, 10))
+
+
 def test_sparse_inputs_are_refused(tmp_path):
     x = keras.Input((4,), sparse=True, name="x")
     with pytest.raises(ValueError, match=r"densify.*input 'x'"):
@@ -483,9 +622,32 @@ def test_base_that_is_a_file_or_below_one_is_refused(tmp_path, model):
     file = tmp_path / "file"
     file.write_text("precious")
     for base in (file, file / "below", file / "far" / "below"):
-        with pytest.raises(ValueError, match=f"`base_dir` must.*'{base}'.*is a file"):
+        with pytest.raises(ValueError, match=f"`base_dir` must.*'{base}'"):
             export(model, base)
     assert file.read_text() == "precious"
+
+
+@pytest.mark.parametrize("base", [None, 3, b"bytes", "", "nul\0", ["x"]])
+def test_base_that_is_no_path_is_refused(model, base):
+    with pytest.raises(
+        ValueError, match=r"`base_dir` must be a folder.*Received: base"
+    ):
+        export(model, base)
+
+
+def test_dangling_link_is_no_base(tmp_path, model):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(ValueError, match="`base_dir` must be a folder"):
+        export(model, tmp_path / "link")
+
+
+def test_last_number_of_all(tmp_path, model):
+    last = tmp_path / str(2**63 - 1)
+    (tmp_path / str(2**63 - 2)).mkdir()
+    assert export(model, tmp_path) == last
+    with pytest.raises(ValueError, match=f"a number left, of at most {last.name}"):
+        export(model, tmp_path)
+    assert names_in(tmp_path) == [str(2**63 - 2), last.name]
 
 
 def test_many_at_once_each_get_a_number_of_their_own(tmp_path):

@@ -1,5 +1,7 @@
 """The requests that an export writes for TensorFlow Serving to warm up with."""
 
+from collections import UserDict
+
 import keras
 import numpy as np
 import pytest
@@ -51,6 +53,7 @@ def records(version):
         (dict(shape=(), dtype="string"), ["a", "\u00e9", b"\0z\0"], None),
         (dict(shape=(1,), dtype="string"), [["a"], ["b"]], None),
         (dict(shape=(2,), dtype="float32"), [[1, 2]], [[[1.0, 2.0]]]),
+        (dict(shape=(1,), dtype="float32"), [[np.inf]], [[[np.inf]]]),
         (dict(shape=(2,), dtype="bfloat16"), [[1.0, 2.5]], [[[1.0, 2.5]]]),
         (dict(shape=(1,), dtype="bool"), [[True]], [[[True]]]),
     ],
@@ -73,8 +76,25 @@ def test_each_row_is_a_request(tf, tmp_path, model, samples, expected):
         assert [array.tolist() for array in arrays] == expected
 
 
-def test_tensors_are_samples_too(tf, tmp_path):
-    version = export(make_model(None), tmp_path, samples=tf.constant([[1, 2], [3, 4]]))
+class Frame:
+    """Has rows as an array, and names of columns as an iterable, as in pandas."""
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array([[1, 2], [3, 4]], dtype)
+
+    def __len__(self):
+        return 2
+
+    def __iter__(self):
+        return iter("ab")
+
+
+@pytest.mark.parametrize("kind", ["constant", "Variable", "frame", "mapping"])
+def test_tensors_and_the_like_are_samples_too(tf, tmp_path, kind):
+    rows = [[1, 2], [3, 4]]
+    samples = {"frame": Frame(), "mapping": UserDict({"x": rows})}.get(kind)
+    samples = samples or getattr(tf, kind)(rows)
+    version = export(make_model(None), tmp_path, samples=samples)
     assert [inputs["x"].tolist() for _, inputs in records(version)] == [
         [[1, 2]],
         [[3, 4]],
@@ -141,6 +161,10 @@ TEXT = dict(shape=(), dtype="string")
         (dict(shape=(), dtype="uint8"), [-1], "dtype uint8. Received: -1"),
         (dict(shape=(1,), dtype="bool"), [[1]], "dtype bool"),
         (dict(shape=(1,), dtype="float32"), [[1j]], "dtype float32"),
+        (dict(shape=(1,), dtype="float32"), [[1e300]], "dtype float32"),
+        (dict(shape=(1,), dtype="float16"), [[70_000]], "dtype float16"),
+        (IDS, {(1, 2), (3, 4)}, "must be a list or an array of rows"),
+        (IDS, np.array(3), "must be a list or an array of rows"),
         (TEXT, "one text", "must be a list.*input 'x'. Received: 'one text'"),
         (TEXT, [3], "dtype string. Received: 3"),
         (TEXT, ["\ud800"], "dtype string"),

@@ -28,6 +28,8 @@ def main(argv=None):
     parser = make_parser()
     args = parser.parse_args(argv)
     check_options(parser, args)
+    # Rather than an error where the terminal's encoding lacks a character.
+    sys.stdout.reconfigure(errors="backslashreplace")
     ask, server = (predict_grpc, args.grpc) if args.grpc else (predict_rest, args.rest)
     options = {
         "model": args.model,
@@ -67,6 +69,7 @@ class Parser(argparse.ArgumentParser):
 def make_parser():
     parser = Parser(
         description=__doc__.partition("\n")[0],
+        allow_abbrev=False,
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
     add = parser.add_argument
@@ -143,13 +146,16 @@ def format_line(text, outputs):
     match outputs:
         case {
             "label": str(label),
-            "probabilities": [float() | int(), *_] as probabilities,
-        }:
-            [text] = clean([text])
+            "probabilities": [_, *_] as probabilities,
+        } if all(is_probability(number) for number in probabilities):
             # One line, three fields: tabs and newlines become spaces.
-            label, text = (" ".join(field.split()) for field in (label, text))
+            label, text = (" ".join(field.split()) for field in clean([label, text]))
             return f"{label}\t{max(probabilities):.4f}\t{text}"
     return json.dumps(outputs, ensure_ascii=False, sort_keys=True, default=encode_bytes)
+
+
+def is_probability(value):
+    return isinstance(value, (int, float)) and 0 <= value < 1.001  # rounded, maybe
 
 
 def encode_bytes(value):

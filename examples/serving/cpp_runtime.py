@@ -118,7 +118,8 @@ def newest_version(path):
     path = Path(path)
     if any((path / f"saved_model.{end}").exists() for end in ("pb", "pbtxt")):
         return path
-    names = [entry.name for entry in path.iterdir()] if path.is_dir() else []
+    entries = path.iterdir() if path.is_dir() else []
+    names = [entry.name for entry in entries if entry.is_dir()]
     numbers = [name for name in names if name.isascii() and name.isdigit()]
     if not numbers:
         raise Error(

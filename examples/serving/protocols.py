@@ -36,7 +36,8 @@ def predict_rest(
             # A proxy of the environment would look for 127.0.0.1 on its own machine.
             proxies={name: None for name in names},
         )
-    except requests.RequestException as error:
+    # A host name that cannot be one is the latter.
+    except (requests.RequestException, ValueError) as error:
         cause = error
         while cause.__cause__ or cause.__context__:
             cause = cause.__cause__ or cause.__context__
@@ -54,10 +55,11 @@ def read_rest(status, content, count, url):
     content = content.decode("utf-8", "replace")
     try:
         answer = json.loads(content)
-        if status == 200 and len(answer["predictions"]) == count:
-            return [read_row(row) for row in answer["predictions"]]
+        rows = answer.get("predictions") if status == 200 else None
+        if isinstance(rows, list) and len(rows) == count:
+            return [read_row(row) for row in rows]
         reason = ": " + answer["error"]
-    except (ValueError, TypeError, LookupError, RecursionError):
+    except (AttributeError, ValueError, TypeError, LookupError, RecursionError):
         reason = f", and not as TensorFlow Serving does: {content[:200]!r}"
     raise ServerError(f"{url} answered {status}{line(reason)}")
 
