@@ -15,31 +15,6 @@ def read(path):
     return meta_graph
 
 
-def describe(meta_graph):
-    """Return each signature's inputs and outputs: their names, dtypes and shapes."""
-    return {
-        name: {
-            "inputs": _describe(signature.inputs),
-            "outputs": _describe(signature.outputs),
-        }
-        for name, signature in sorted(meta_graph.signature_def.items())
-        if name != "__saved_model_init_op"
-    }
-
-
-def _describe(tensors):
-    import tensorflow as tf
-
-    described = {}
-    for name, tensor in sorted(tensors.items()):
-        shape = tf.TensorShape(tensor.tensor_shape)
-        described[name] = {
-            "dtype": tf.as_dtype(tensor.dtype).name,
-            "shape": None if shape.rank is None else shape.as_list(),
-        }
-    return described
-
-
 def check_graph(meta_graph):
     """Refuse a graph that TensorFlow Serving loads, but cannot run.
 

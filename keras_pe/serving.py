@@ -1,19 +1,14 @@
 """SavedModels for TensorFlow Serving: versioned, warmed up, complete or not there."""
 
 import contextlib
-import datetime
-import json
 import logging
-import math
-import platform
 import re
 import threading
 from collections.abc import Iterable, Mapping, Set
 
 import keras
-import numpy as np
 
-from keras_pe import loading, signatures, versions, warmup
+from keras_pe import loading, model_card, signatures, versions, warmup
 from keras_pe.checks import tensorflow_mode
 
 DEFAULT = "serving_default"
@@ -112,9 +107,7 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
                 _check_probabilities(answers)
             if requests:
                 warmup.write(written / warmup.FILE, requests)
-            card = _card(models, written, meta_graph, labels, len(requests))
-            text = json.dumps(card, indent=2, ensure_ascii=False) + "\n"
-            (written / "model_card.json").write_text(text, "utf-8")
+            model_card.write(written, meta_graph, models, labels, len(requests))
             return move()
 
 
@@ -212,32 +205,3 @@ def _check_probabilities(answers):
                 "give its last layer a softmax. "
                 f"Received: the outputs {values[0].tolist()}"
             )
-
-
-def _card(models, written, meta_graph, labels, records):
-    """What a reader of the folder wants to know."""
-    import tensorflow as tf
-
-    import keras_pe
-
-    packages = {"keras_pe": keras_pe, "keras": keras, "tensorflow": tf, "numpy": np}
-    files = [path for path in written.rglob("*") if path.is_file()]
-    bytes_of = {
-        path.relative_to(written).as_posix(): path.stat().st_size
-        for path in sorted(files)
-    }
-    weights = {id(w): w for model in models.values() for w in model.weights}
-    now = datetime.datetime.now(datetime.UTC)
-    return {
-        "name": models[DEFAULT].name,
-        "exported": now.isoformat(timespec="seconds"),
-        "versions": {
-            "python": platform.python_version(),
-            **{name: package.__version__ for name, package in packages.items()},
-        },
-        "signatures": loading.describe(meta_graph),
-        "labels": labels,
-        "parameters": sum(math.prod(weight.shape) for weight in weights.values()),
-        "warmup_records": records,
-        "bytes": {"total": sum(bytes_of.values()), **bytes_of},
-    }
