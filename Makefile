@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv/bin/python
 export TMPDIR := $(CURDIR)/.venv/tmp
 export KERAS_HOME := $(CURDIR)/.venv/keras
+# onnxruntime's, among others.
+export XDG_CACHE_HOME := $(CURDIR)/.venv/cache
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 

@@ -65,7 +65,7 @@ def write(folder):
                 endpoints={"other": model} if n == 2 else None,
             )
     classifier, model = make_classifier()
-    versions["the text classifier", 2] = keras_pe.serving.export(
+    versions["the example's classifier, of 10,000 words", 2] = keras_pe.serving.export(
         model,
         folder,
         samples={"text": [TEXT], "ids": [[*range(2, 40)]]},

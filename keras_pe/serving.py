@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping, Set
 
 import keras
+import numpy as np
 
 from keras_pe import loading, model_card, signatures, versions, warmup
 from keras_pe.checks import tensorflow_mode
@@ -59,8 +60,9 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
             element that has the rank of a batch is asked as one. The export has to
             answer each nearly as the model does.
         labels: Names of the classes, for a model that ends in their probabilities, of
-            shape `(batch, classes)`. The outputs are then `label`, a string, and
-            `probabilities`.
+            shape `(batch, classes)`. The outputs are then `probabilities` and `label`,
+            a string, empty where a probability is not finite. That they are such is
+            only checked on `samples`.
         endpoints: Further models by the name of their signatures, such as one that
             takes ids where `model` takes text. `labels` are theirs too; `samples`, as
             a dict, may hold their inputs.
@@ -199,6 +201,12 @@ def _add(archive, name, model, labels):
 def _check_probabilities(answers):
     for outputs in answers:
         values = outputs["probabilities"].astype("float64")
+        if not np.isfinite(values).all():
+            raise ValueError(
+                "With `labels`, the probabilities of `samples` must be finite. "
+                "(GlobalAveragePooling1D divides by zero where a whole row is masked.) "
+                f"Received: the outputs {values[0].tolist()}"
+            )
         if not ((values >= 0).all() and (abs(values.sum(-1) - 1) < 0.05).all()):
             raise ValueError(
                 "With `labels`, the model must end in probabilities that add up to 1: "

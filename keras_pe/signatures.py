@@ -126,4 +126,7 @@ def _labelled(outputs, labels):
             f"the first of dtype {dtype_name(probabilities)}"
         )
     label = tf.gather(tf.constant(labels), tf.argmax(probabilities, axis=-1))
+    # Of a row of NaN it would be the first class.
+    finite = tf.reduce_all(tf.math.is_finite(probabilities), axis=-1)
+    label = tf.where(finite, label, "")
     return {"label": label, "probabilities": probabilities}

@@ -21,7 +21,7 @@ def new_version(base_dir):
     Yields:
         A pair: the folder to write the files into, not made yet, and a function that
         moves it into place and returns where it is. Files that are not moved are
-        removed.
+        removed; if anything fails, so are the folders that were made for `base_dir`.
 
     Raises:
         ValueError: If `base_dir` is no folder, and none can be made there.
@@ -29,15 +29,22 @@ def new_version(base_dir):
     try:
         # Not "", which would be the folder that the process happens to be in.
         base = Path(base_dir if base_dir != "" else None)
+        missing = [path for path in (base, *base.parents) if not path.exists()]
         base.mkdir(parents=True, exist_ok=True)
     except (TypeError, ValueError, FileExistsError, NotADirectoryError) as error:
         raise ValueError(
             "`base_dir` must be a folder, or a path where one can be made. "
             f"Received: base_dir={base_dir!r} ({error})"
         ) from error
-    with tempfile.TemporaryDirectory(prefix=".exporting-", dir=base) as aside:
-        written = Path(aside) / "model"
-        yield written, lambda: _move(written, base)
+    try:
+        with tempfile.TemporaryDirectory(prefix=".exporting-", dir=base) as aside:
+            written = Path(aside) / "model"
+            yield written, lambda: _move(written, base)
+    except BaseException:
+        with contextlib.suppress(OSError):  # not empty, or gone: no longer ours
+            for path in missing:
+                path.rmdir()
+        raise
 
 
 def _move(written, base):

@@ -334,6 +334,21 @@ def test_labels_of_what_is_no_probability_are_refused(tmp_path):
     assert names_in(tmp_path) == []
 
 
+def test_a_row_of_nan_has_no_label(tf, tmp_path, model):
+    # All of it is padding, of which the model takes the mean.
+    with pytest.raises(ValueError, match=r"must be finite.*Received: .*nan"):
+        export(model, tmp_path / "base", samples=[[0, 0]], labels=["a", "b"])
+    assert not (tmp_path / "base").exists()
+    version = export(model, tmp_path / "base", labels=["a", "b"])
+    outputs = load(tf, version)(ids=tf.constant([[0, 0], [1, 2]]))
+    assert np.isnan(outputs["probabilities"].numpy()).tolist() == [
+        [True] * 2,
+        [False] * 2,
+    ]
+    empty, label = outputs["label"].numpy()
+    assert empty == b"" and label in (b"a", b"b")
+
+
 def test_labels_of_two_outputs_are_refused(tmp_path):
     x = keras.Input((2,))
     with pytest.raises(ValueError, match=r"one float output.*\(None, 2\), \(None, 2\)"):
@@ -686,6 +701,14 @@ def test_a_version_is_complete_when_it_appears(tmp_path, model):
     thread.join()
     files = {p.relative_to(version).as_posix() for p in version.rglob("*")}
     assert "model_card.json" in files and all(names == files for names in seen)
+
+
+def test_failed_export_leaves_no_base_that_it_made(tmp_path, model):
+    (tmp_path / "mine").mkdir()
+    for base in ("mine", "mine/not/yet", "not/yet"):
+        with pytest.raises(ValueError, match="answered by the exported"):
+            export(model, tmp_path / base, samples=[[99]])
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 
 def test_failed_export_leaves_nothing(tf, tmp_path, model, monkeypatch):
