@@ -311,7 +311,7 @@ def test_labels_are_fixed_in_the_model(tf, tmp_path, model):
         (["a", "b", "c"], r"Received: 3 labels, .*\(None, 2\)"),
         ([], "Received: 0 labels"),
         ("ab", "`labels` must be a list of strings. Received: labels='ab'"),
-        ({"a", "b"}, "`labels` must be a list of strings"),
+        ({"a"}, "`labels` must be a list of strings"),
         ({"a": 1, "b": 2}, "`labels` must be a list of strings"),
         (["a", "\ud800"], "`labels` must be a list of strings"),
         ([1, 2], r"`labels` must be a list of strings. Received: labels=\[1, 2\]"),
