@@ -2,6 +2,7 @@
 
 from keras_pe import analysis, serving
 from keras_pe.functional import sinusoidal_encoding
+from keras_pe.learned import LearnedPositionalEncoding
 from keras_pe.positions import positions_from_mask, positions_from_segments
 from keras_pe.recipe import get_angles, positional_encoding
 from keras_pe.sinusoidal import PositionalEncoding
@@ -9,6 +10,7 @@ from keras_pe.sinusoidal import PositionalEncoding
 __version__ = "0.1.0"
 
 __all__ = [
+    "LearnedPositionalEncoding",
     "PositionalEncoding",
     "analysis",
     "get_angles",

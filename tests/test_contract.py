@@ -16,6 +16,12 @@ CASES = {
         {"max_length": 80_000, "max_wavelength": 500, "layout": "halves"},
         {"max_length": 80_000, "max_wavelength": 501, "layout": "halves"},
     ),
+    # Of random numbers each layer has others.
+    "LearnedPositionalEncoding": (
+        keras_pe.LearnedPositionalEncoding,
+        {"max_length": 80_000, "initializer": "sinusoidal"},
+        {"max_length": 80_000, "initializer": "ones"},
+    ),
 }
 SHAPES = {"": (4, 5, 6), "-odd": (2, 9, 7), "-grid": (2, 3, 5, 4)}
 CHECKS = [check for name, check in vars(contract).items() if name.startswith("check_")]
