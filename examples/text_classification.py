@@ -136,7 +136,7 @@ def make_parser():
     )
     add(
         "--encoding",
-        choices=("sinusoidal", "none"),
+        choices=("sinusoidal", "learned", "none"),
         default="sinusoidal",
         help="what the model knows of positions",
     )
@@ -391,6 +391,12 @@ def make_classifier(vocabulary, classes, args):
     x = layers.Embedding(vocabulary, args.dim, embeddings, mask_zero=True)(ids)
     if args.encoding == "sinusoidal":
         x = keras_pe.PositionalEncoding()(x)
+    elif args.encoding == "learned":
+        # Starts as small as the embeddings, and for their reason.
+        rows = keras.initializers.RandomNormal(stddev=0.1)
+        x = keras_pe.LearnedPositionalEncoding(
+            max_length=args.length, initializer=rows
+        )(x)
     x = layers.Dropout(args.dropout)(x)
     for _ in range(args.blocks):
         y = layers.LayerNormalization()(x)

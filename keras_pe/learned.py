@@ -102,7 +102,7 @@ class LearnedPositionalEncoding(Encoder):
         >>> layer = LearnedPositionalEncoding(max_length=3)
         >>> layer.build((None, None, 1))
         >>> layer.set_weights([np.array([[0.0], [1.0], [4.0]])])
-        >>> np.array(layer.resized(5).embeddings).ravel().tolist()
+        >>> layer.resized(5).get_weights()[0].ravel().tolist()
         [0.0, 0.5, 1.0, 2.5, 4.0]
 
         Args:

@@ -53,15 +53,15 @@ def values_of(inputs):
     return tf.constant(array)
 
 
-@pytest.fixture(scope="module")
-def golden():
-    """The golden version, one request a text, and the oracle's answers."""
-    record = json.loads((make_golden.FOLDER / "expected.json").read_text("utf-8"))
+def golden(name):
+    """A golden version, one request a text, and the oracle's answers."""
+    folder = make_golden.folder(name)
+    record = json.loads((folder / "expected.json").read_text("utf-8"))
     requests = [
         ("serving_default", {"ids": np.array([ids], "int32")}) for ids in record["ids"]
     ]
     answers = [{"scores": np.array([row], "float32")} for row in record["scores"]]
-    return make_golden.FOLDER / "1", requests, answers
+    return folder / "1", requests, answers
 
 
 def test_static(example):
@@ -74,15 +74,24 @@ def test_static(example):
     )
 
 
-@pytest.mark.parametrize("name", ["example", "golden"])
-def test_without_keras(name, request):
-    ladder.without_keras(*request.getfixturevalue(name))
+def test_without_keras(example):
+    ladder.without_keras(*example)
+
+
+@pytest.mark.parametrize("name", make_golden.NAMES)
+def test_golden_without_keras(name):
+    ladder.without_keras(*golden(name))
 
 
 @each_library
-@pytest.mark.parametrize("name", ["example", "golden"])
-def test_in_cpp(name, libraries, request):
-    ladder.in_cpp(*request.getfixturevalue(name), libraries)
+def test_in_cpp(example, libraries):
+    ladder.in_cpp(*example, libraries)
+
+
+@each_library
+@pytest.mark.parametrize("name", make_golden.NAMES)
+def test_golden_in_cpp(name, libraries):
+    ladder.in_cpp(*golden(name), libraries)
 
 
 @pytest.mark.parametrize(

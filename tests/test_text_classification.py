@@ -221,7 +221,7 @@ def test_errors_come_before_tensorflow(tmp_path):
 # The classifier of ids, untrained.
 
 
-@pytest.mark.parametrize("encoding", ["sinusoidal", "none"])
+@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "none"])
 def test_padding_does_not_change_a_score(encoding):
     options = ["--encoding", encoding, "--blocks", "3", "--dim", "8"]
     args = example.make_parser().parse_args(options)
