@@ -1,6 +1,7 @@
 """Positions for Keras models: the right numbers in every dtype and at every length."""
 
 from keras_pe import analysis, serving
+from keras_pe.axial import AxialPositionalEncoding
 from keras_pe.functional import sinusoidal_encoding
 from keras_pe.learned import LearnedPositionalEncoding
 from keras_pe.positions import positions_from_mask, positions_from_segments
@@ -10,6 +11,7 @@ from keras_pe.sinusoidal import PositionalEncoding
 __version__ = "0.1.0"
 
 __all__ = [
+    "AxialPositionalEncoding",
     "LearnedPositionalEncoding",
     "PositionalEncoding",
     "analysis",

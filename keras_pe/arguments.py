@@ -57,9 +57,9 @@ def check_call(owner, shape, positions, start_index, max_length):
     batch, time = shape[0], shape[-2]
     if positions is not None:
         allowed = [{"time": time}, {"batch": batch, "time": time}]
-        _check_shape(owner, "positions", positions, allowed)
+        check_shape(owner, "positions", positions, allowed)
     elif not isinstance(start_index, int):
-        _check_shape(owner, "start_index", start_index, [{}, {"batch": batch}])
+        check_shape(owner, "start_index", start_index, [{}, {"batch": batch}])
     else:
         steps = time if isinstance(time, int) else 0
         if not run_fits(start_index, steps, max_length):
@@ -146,7 +146,7 @@ def _check_int32(owner, name, array):
         )
 
 
-def _check_shape(owner, name, tensor, allowed):
+def check_shape(owner, name, tensor, allowed):
     """Raise where no shape of `allowed` fits, as far as sizes are known (not None)."""
     shape = tensor.shape
     for wanted in allowed:

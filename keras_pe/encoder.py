@@ -29,11 +29,7 @@ class Encoder(keras.layers.Layer):
     def __call__(self, *args, **kwargs):
         # Before Keras converts the arguments: on JAX that cuts int64 to int32.
         self._check_inputs(args[0] if args else kwargs.get("inputs"))
-        if "positions" in kwargs or "start_index" in kwargs:
-            kwargs["positions"], kwargs["start_index"] = standardize(
-                self._owner, kwargs.get("positions"), kwargs.get("start_index", 0)
-            )
-        return super().__call__(*args, **kwargs)
+        return super().__call__(*args, **self._standardize(kwargs))
 
     def call(self, inputs, *, positions=None, start_index=0, mask=None):
         positions, start_index = self._check(inputs, positions, start_index)
@@ -55,6 +51,13 @@ class Encoder(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         self._check_shape(input_shape)
         return input_shape
+
+    def _standardize(self, kwargs):
+        if "positions" in kwargs or "start_index" in kwargs:
+            kwargs["positions"], kwargs["start_index"] = standardize(
+                self._owner, kwargs.get("positions"), kwargs.get("start_index", 0)
+            )
+        return kwargs
 
     @property
     def _owner(self):

@@ -60,7 +60,7 @@ def find_rows(owner, inputs, positions, start_index, max_length):
         wanted = {"batch": batch, "time": time}
         if len(positions.shape) == 1:
             del wanted["batch"]
-        positions = _fit(owner, "positions", positions, wanted)
+        positions = fit(owner, "positions", positions, wanted)
         # Even where a compiler drops that check, one row is never broadcast to all.
         positions = ops.reshape(positions, (*ops.shape(positions)[:-1], time))
         return rows_of_positions(owner, positions, max_length)
@@ -72,7 +72,7 @@ def find_rows(owner, inputs, positions, start_index, max_length):
         return Rows(start_index, valid=valid, length=_require(valid, time, received))
     start = ops.convert_to_tensor(start_index)
     if len(start.shape) == 1:
-        start = _fit(owner, "start_index", start, {"batch": batch})
+        start = fit(owner, "start_index", start, {"batch": batch})
     elif max_length is not None and (known := _known(start)) is not None:
         # Eager: a slice of the table will do.
         start = int(known)
@@ -112,7 +112,7 @@ def rows_of_positions(owner, positions, max_length=None):
     return Rows(ops.cast(whole, "int32"), fraction=numbers - whole, valid=valid)
 
 
-def _fit(owner, name, tensor, wanted):
+def fit(owner, name, tensor, wanted):
     """Return `tensor`, its shape checked where it is known only in a running graph."""
     shape = ops.shape(tensor)
     fits = sizes_fit(shape, wanted)

@@ -1,17 +1,10 @@
 """The layer that adds the sine/cosine encoding of the positions to its input."""
 
 import keras
-import numpy as np
-from keras import ops
 
 from keras_pe.checks import check_layout, check_size, check_wavelength
 from keras_pe.encoder import Encoder
-from keras_pe.rates import sinusoid_turns
-from keras_pe.tables import LARGEST_CONSTANT, rows_of_table, run_of_table
-from keras_pe.turns import precision_of, rows_at, rows_from
-
-# In bytes: what `max_length` may ask for before its rows are made as without it.
-_LARGEST_TABLE = 2**28
+from keras_pe.sinusoid_rows import sinusoid_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_pe")
@@ -108,18 +101,5 @@ class PositionalEncoding(Encoder):
         }
 
     def _encode(self, rows, d_model):
-        """Return P in the compute dtype, `(time, d_model)` or with a batch before."""
-        dtype = self.compute_dtype
-        arguments = d_model, self.max_wavelength, self.layout
-        known = isinstance(rows.whole, int) and isinstance(rows.length, int)
-        # The float64 angles of the recipe lose their turns under shorter waves.
-        if self.max_wavelength >= 1 and rows.fraction is None:
-            bounded = self.max_length is not None
-            row = np.dtype(precision_of(dtype)).itemsize * d_model
-            if bounded and row * self.max_length <= _LARGEST_TABLE:
-                return rows_of_table(rows, self.max_length, *arguments, dtype)
-            if known and (bounded or row * rows.length <= LARGEST_CONSTANT):
-                return run_of_table(rows.whole, rows.length, *arguments, dtype)
-        make = rows_at if rows.length is None else rows_from
-        turns = sinusoid_turns(*arguments)
-        return ops.cast(make(rows, turns, precision_of(dtype)), dtype)
+        arguments = self.max_length, self.max_wavelength, self.layout
+        return sinusoid_rows(rows, d_model, *arguments, self.compute_dtype)

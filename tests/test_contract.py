@@ -16,6 +16,16 @@ CASES = {
         {"max_length": 80_000, "max_wavelength": 500, "layout": "halves"},
         {"max_length": 80_000, "max_wavelength": 501, "layout": "halves"},
     ),
+    "AxialPositionalEncoding": (
+        keras_pe.AxialPositionalEncoding,
+        {},
+        {"max_wavelength": 99.0},
+    ),
+    "AxialPositionalEncoding-every-argument": (
+        keras_pe.AxialPositionalEncoding,
+        {"axes": [-2], "max_wavelength": 500, "layout": "halves"},
+        {"axes": -2, "max_wavelength": 501, "layout": "halves"},
+    ),
     # Of random numbers each layer has others.
     "LearnedPositionalEncoding": (
         keras_pe.LearnedPositionalEncoding,
@@ -23,7 +33,7 @@ CASES = {
         {"max_length": 80_000, "initializer": "ones"},
     ),
 }
-SHAPES = {"": (4, 5, 6), "-odd": (2, 9, 7), "-grid": (2, 3, 5, 4)}
+SHAPES = {"": (4, 5, 6), "-odd": (2, 9, 7), "-grid": (2, 3, 5, 8)}
 CHECKS = [check for name, check in vars(contract).items() if name.startswith("check_")]
 NEEDS_TENSORFLOW = {contract.check_serves_without_keras}
 # These fix the layout of the input themselves, or cost a process each.
