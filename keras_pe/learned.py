@@ -150,6 +150,15 @@ class LearnedPositionalEncoding(Encoder):
             )
         super().load_own_variables(store)
 
+    def _check_shape(self, shape):
+        super()._check_shape(shape)
+        if self.built and shape[-1] != self.embeddings.shape[-1]:
+            # Rows of one channel would else be added to all.
+            raise ValueError(
+                f"{self._owner} has weights for a d_model of "
+                f"{self.embeddings.shape[-1]}. Received: inputs of shape {tuple(shape)}"
+            )
+
     def _encode(self, rows, d_model):
         """Return E in the compute dtype, `(time, d_model)` or with a batch before."""
         table = ops.convert_to_tensor(self.embeddings)

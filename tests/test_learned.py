@@ -203,6 +203,16 @@ def test_bad_lengths_are_refused(max_length):
         LearnedPositionalEncoding(max_length=max_length)
 
 
+@pytest.mark.parametrize("first", [1, 8])
+def test_another_width_is_refused(first):
+    layer = LearnedPositionalEncoding(max_length=5)
+    layer(np.zeros((1, 3, first), "float32"))
+    with pytest.raises(ValueError, match=f"for a d_model of {first}. Received: inputs"):
+        layer(np.zeros((1, 3, 4), "float32"))
+    with pytest.raises(ValueError, match=f"for a d_model of {first}. Received: inputs"):
+        layer(keras.KerasTensor((None, None, 4)))
+
+
 def test_max_length_is_needed():
     with pytest.raises(TypeError, match="max_length"):
         LearnedPositionalEncoding()
