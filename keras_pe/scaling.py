@@ -1,0 +1,156 @@
+"""The rates of rotary positions, and how models of long texts scale them.
+
+Host arithmetic in float64. A scaling is the dict `rope_scaling` of a Hugging Face
+config, as it stands there.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+_LENGTH = "original_max_position_embeddings"
+# By the type: the keys that it needs, and those it may have.
+_KEYS = {
+    "default": ((), ()),
+    "linear": (("factor",), ()),
+    "llama3": (("factor", "low_freq_factor", "high_freq_factor", _LENGTH), ()),
+    "yarn": (
+        ("factor", _LENGTH),
+        ("attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+    ),
+}
+_FLAGS = {"yarn": ("truncate",)}
+
+
+class ScaledRates(NamedTuple):
+    """Rates in radians a step, and what the rotated features are multiplied with."""
+
+    rates: np.ndarray  # float64 `(dim / 2,)`
+    attention_factor: float
+
+
+def rotary_rates(dim, max_wavelength):
+    """Return the rates `max_wavelength ** (-2i / dim)` of `dim / 2` pairs, float64."""
+    return max_wavelength ** (-np.arange(0, dim, 2) / dim)
+
+
+def scaled_rates(dim, max_wavelength, scaling):
+    """Return the `ScaledRates` of `dim` features.
+
+    Args:
+        dim: Even number of features that are rotated.
+        max_wavelength: Real number above 1, a Hugging Face config's `rope_theta`.
+        scaling: What `check_scaling` returned.
+
+    References:
+        Chen et al., 2023, "Extending Context Window of Large Language Models via
+        Positional Interpolation" (linear); Peng et al., 2023, "YaRN: Efficient Context
+        Window Extension of Large Language Models", section 3; for "llama3" the code of
+        Llama 3.1, which transformers has too.
+    """
+    rates = rotary_rates(dim, max_wavelength)
+    kind = scaling["rope_type"]
+    if kind == "linear":
+        return ScaledRates(rates / scaling["factor"], 1.0)
+    if kind == "llama3":
+        return ScaledRates(_llama3(rates, scaling), 1.0)
+    if kind == "yarn":
+        rates = _yarn(rates, dim, max_wavelength, scaling)
+        return ScaledRates(rates, _attention_factor(scaling))
+    return ScaledRates(rates, 1.0)
+
+
+def _llama3(rates, scaling):
+    """Slow channels are slowed down, fast ones not, those between by a part."""
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    turns = scaling[_LENGTH] * rates / (2 * math.pi)  # over the original length
+    kept = np.clip((turns - low) / (high - low), 0, 1)
+    return kept * rates + (1 - kept) * rates / scaling["factor"]
+
+
+def _yarn(rates, dim, max_wavelength, scaling):
+    """As there, but what is between is counted in channels, not in turns."""
+
+    def channel(turns):
+        """Where the channels turn so often over the original length."""
+        wavelength = scaling[_LENGTH] / (2 * math.pi * turns)
+        return dim * math.log(wavelength) / (2 * math.log(max_wavelength))
+
+    first = channel(scaling.get("beta_fast") or 32)
+    last = channel(scaling.get("beta_slow") or 1)
+    if scaling.get("truncate", True):
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, dim - 1)
+    if first == last:
+        last += 0.001
+    slowed = np.clip((np.arange(dim // 2) - first) / (last - first), 0, 1)
+    return (1 - slowed) * rates + slowed * rates / scaling["factor"]
+
+
+def _attention_factor(scaling):
+    if (given := scaling.get("attention_factor")) is not None:
+        return float(given)
+    factor = scaling["factor"]
+    mscale, mscale_all_dim = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    if mscale and mscale_all_dim:
+        return _mscale(factor, mscale) / _mscale(factor, mscale_all_dim)
+    return _mscale(factor)
+
+
+def _mscale(factor, weight=1.0):
+    return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
+
+
+def check_scaling(scaling):
+    """Return a scaling with its type under `rope_type`, or raise ValueError.
+
+    Args:
+        scaling: A dict with `rope_type` (or `type`, as older configs have it), and the
+            keys that go with it. A key that is None counts as left out.
+    """
+    if not isinstance(scaling, dict):
+        raise ValueError(f"`scaling` must be a dict. Received: scaling={scaling!r}")
+    rest = {key: value for key, value in scaling.items() if value is not None}
+    kinds = [rest.pop(key) for key in ("rope_type", "type") if key in rest]
+    if "dynamic" in kinds:
+        raise ValueError(
+            "`scaling` cannot be of the type 'dynamic': its rows would depend on the "
+            "length of the whole text, so that the keys in a cache would be wrong as "
+            f"soon as it grows. Received: scaling={scaling!r}"
+        )
+    if len({*map(str, kinds)}) != 1 or str(kinds[0]) not in _KEYS:
+        raise ValueError(
+            "`scaling` must have a `rope_type`, one of "
+            f"{', '.join(map(repr, _KEYS))}. Received: scaling={scaling!r}"
+        )
+    kind = str(kinds[0])
+    (needed, possible), flags = _KEYS[kind], _FLAGS.get(kind, ())
+    if {*needed} - {*rest} or {*rest} - {*needed, *possible, *flags}:
+        also = (*possible, *flags)
+        raise ValueError(
+            f"`scaling` of the type {kind!r} must have the keys "
+            f"{', '.join(needed) or 'of no other'}"
+            f"{', and may have ' + ', '.join(also) if also else ''}. "
+            f"Received: scaling={scaling!r}"
+        )
+    for key, value in rest.items():
+        _check_value(key, value, key in flags, scaling)
+    if kind == "llama3" and not rest["low_freq_factor"] < rest["high_freq_factor"]:
+        raise ValueError(
+            "`scaling` must have a `low_freq_factor` below its `high_freq_factor`. "
+            f"Received: scaling={scaling!r}"
+        )
+    return {"rope_type": kind, **rest}
+
+
+def _check_value(key, value, is_flag, scaling):
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    least = 1 if key == "factor" else 0
+    good = number and math.isfinite(value) and value >= least and value > 0
+    if not (isinstance(value, bool) if is_flag else good):
+        allowed = "a number of at least 1" if least else "a number above 0"
+        raise ValueError(
+            f"`scaling` must have {'True or False' if is_flag else allowed} as its "
+            f"`{key}`. Received: scaling={scaling!r}"
+        )
