@@ -39,8 +39,8 @@ LINEAR = {"type": "linear", "factor": 4.0}
 
 # What `ROPE_INIT_FUNCTIONS` of transformers 5.24.0 gives on torch 2.13.0, in float32,
 # for a config of that scaling, `rope_theta` and head width: the attention factor, and
-# the rates of the first, the second and the last pair, and those a quarter, half and three
-# quarters of the way.
+# the rates of the first and the second pair, those a quarter, half and three quarters
+# of the way, and the last.
 TRANSFORMERS = [
     (LINEAR, 1e4, 16, 1.0, [0.25, 0.07905694097280502, 0.02500000037252903,
      0.0024999999441206455, 0.0002500000118743628, 7.905694656074047e-05]),
