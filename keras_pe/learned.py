@@ -166,14 +166,13 @@ class LearnedPositionalEncoding(Encoder):
             run = table[rows.whole : rows.whole + rows.length]
             return ops.cast(run, self.compute_dtype)
         rows = rows.spread()
-        # What is no position takes row 0, and is NaN in the end: of indices too large
-        # a gather would make the last one, unasked.
-        index, fraction = ops.where(rows.valid, rows.whole, 0), rows.fraction
+        index, fraction = rows.whole, rows.fraction
         found = ops.take(table, index, axis=0)
         if fraction is not None:
             after = ops.minimum(index + 1, self.max_length - 1)
             fraction = ops.expand_dims(ops.cast(fraction, found.dtype), -1)
             found = found + (ops.take(table, after, axis=0) - found) * fraction
+        # Of an index too large a gather makes the last row, unasked.
         valid = ops.expand_dims(rows.valid, -1)
         found = ops.where(valid, found, ops.cast(np.nan, found.dtype))
         return ops.cast(found, self.compute_dtype)
