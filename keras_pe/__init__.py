@@ -6,6 +6,7 @@ from keras_pe.functional import sinusoidal_encoding
 from keras_pe.learned import LearnedPositionalEncoding
 from keras_pe.positions import positions_from_mask, positions_from_segments
 from keras_pe.recipe import get_angles, positional_encoding
+from keras_pe.rotary import RotaryEmbedding
 from keras_pe.sinusoidal import PositionalEncoding
 
 __version__ = "0.1.0"
@@ -14,6 +15,7 @@ __all__ = [
     "AxialPositionalEncoding",
     "LearnedPositionalEncoding",
     "PositionalEncoding",
+    "RotaryEmbedding",
     "analysis",
     "get_angles",
     "positional_encoding",

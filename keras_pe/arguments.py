@@ -52,9 +52,8 @@ def standardize_positions(owner, positions):
     return constant(positions.astype("int32"))
 
 
-def check_call(owner, shape, positions, start_index, max_length):
+def check_call(owner, batch, time, positions, start_index, max_length):
     """Raise ValueError for what shapes and a plain `start_index` show."""
-    batch, time = shape[0], shape[-2]
     if positions is not None:
         allowed = [{"time": time}, {"batch": batch, "time": time}]
         check_shape(owner, "positions", positions, allowed)

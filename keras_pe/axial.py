@@ -7,7 +7,7 @@ from keras_pe.arguments import check_shape, standardize_positions
 from keras_pe.checks import check_layout, check_size, check_wavelength
 from keras_pe.encoder import Encoder
 from keras_pe.rows import Rows, fit, rows_of_positions
-from keras_pe.sinusoid_rows import sinusoid_rows
+from keras_pe.sinusoid_rows import Sinusoids, sinusoid_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_pe")
@@ -71,8 +71,6 @@ class AxialPositionalEncoding(Encoder):
     References:
         Vaswani et al., 2017, "Attention Is All You Need", section 3.5, on each axis.
     """
-
-    max_length = None
 
     def __init__(
         self, *, axes=None, max_wavelength=10000.0, layout="interleaved", **kwargs
@@ -156,8 +154,8 @@ class AxialPositionalEncoding(Encoder):
         return widths
 
     def _rows(self, rows, width):
-        arguments = None, self.max_wavelength, self.layout
-        return sinusoid_rows(rows, width, *arguments, self.compute_dtype)
+        encoding = Sinusoids(width, self.max_wavelength, self.layout)
+        return sinusoid_rows(rows, encoding, self.compute_dtype)
 
     def _grid(self, shape, axes):
         """Return P of a whole grid from 0, which broadcasts against the input."""

@@ -9,12 +9,15 @@ from keras_pe.rows import find_rows
 
 
 class Encoder(keras.layers.Layer):
-    """Adds rows to its input, of the positions that it is called with.
+    """Gives its input the positions that it is called with.
 
     A layer of a kind has its own `_encode(rows, d_model)`: the `Rows` that a call
-    needs in, a tensor of the compute dtype out, `(time, d_model)` or with a batch
-    before. `max_length` is the number of positions there are, or None.
+    needs in, a float tensor out, `(time, n)` or with a batch before. These are added,
+    or whatever its `_combine(inputs, rows)` does.
     """
+
+    max_length = None  # or how many positions there are
+    sequence_axis = -2
 
     def __init__(self, **kwargs):
         # Keras would cast float positions to a half type before `call`, where 257 is
@@ -33,16 +36,18 @@ class Encoder(keras.layers.Layer):
 
     def call(self, inputs, *, positions=None, start_index=0, mask=None):
         positions, start_index = self._check(inputs, positions, start_index)
-        rows = find_rows(self._owner, inputs, positions, start_index, self.max_length)
+        shape, axis = ops.shape(inputs), self._time_axis(inputs.shape)
+        sizes = shape[0], shape[axis]
+        rows = find_rows(self._owner, *sizes, positions, start_index, self.max_length)
         rows = self._encode(rows, inputs.shape[-1])
-        inputs = ops.cast(inputs, self.compute_dtype)
-        if len(rows.shape) == 2:
-            return inputs + rows
-        middle = (1,) * (len(inputs.shape) - 3)
-        batch, time, d_model = ops.shape(rows)
-        rows = ops.reshape(rows, (batch, *middle, time, d_model))
+        if len(rows.shape) == 2 and axis == len(shape) - 2:
+            return self._combine(inputs, rows)
+        broadcast = [1] * len(shape)
+        broadcast[0] = 1 if len(rows.shape) == 2 else ops.shape(rows)[0]
+        broadcast[axis], broadcast[-1] = ops.shape(rows)[-2:]
+        combined = self._combine(inputs, ops.reshape(rows, broadcast))
         # Rows of another batch than the input's must not make it larger.
-        return ops.reshape(inputs + rows, ops.shape(inputs))
+        return ops.reshape(combined, shape)
 
     def compute_output_spec(self, inputs, positions=None, start_index=0, mask=None):
         self._check(inputs, positions, start_index)
@@ -51,6 +56,13 @@ class Encoder(keras.layers.Layer):
     def compute_output_shape(self, input_shape):
         self._check_shape(input_shape)
         return input_shape
+
+    def _combine(self, inputs, rows):
+        """Return the output, of rows that broadcast against the input."""
+        return ops.cast(inputs, self.compute_dtype) + rows
+
+    def _time_axis(self, shape):
+        return self.sequence_axis % len(shape)
 
     def _standardize(self, kwargs):
         if "positions" in kwargs or "start_index" in kwargs:
@@ -94,5 +106,6 @@ class Encoder(keras.layers.Layer):
         self._check_inputs(inputs)
         self._check_shape(inputs.shape)
         positions, start_index = standardize(self._owner, positions, start_index)
-        check_call(self._owner, inputs.shape, positions, start_index, self.max_length)
+        sizes = inputs.shape[0], inputs.shape[self._time_axis(inputs.shape)]
+        check_call(self._owner, *sizes, positions, start_index, self.max_length)
         return positions, start_index

@@ -45,19 +45,45 @@ class Turns(NamedTuple):
 def sinusoid_turns(d_model, max_wavelength, layout):
     """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
     channels = channel_order(np.arange(d_model), layout)
-    with localcontext() as context:
-        # 62 bits of the fraction are 19 digits behind the point, and a wavelength below
-        # 1 puts digits before it.
-        context.prec = 50 + abs(Decimal(max_wavelength).adjusted())
-        logarithm = Decimal(max_wavelength).ln()
-        two_pi = 8 * (4 * _arctan_of_inverse(5) - _arctan_of_inverse(239))  # Machin
+    with _precision_for(1 / Decimal(max_wavelength)):
+        logarithm, two_pi = Decimal(max_wavelength).ln(), _two_pi()
         turns = [
             (-logarithm * (channel - channel % 2) / d_model).exp() / two_pi
             for channel in channels.tolist()
         ]
-        step, part = _rates(turns), _rates([turn / 2**31 for turn in turns])
-        fractions = [float(turn - round(turn)) for turn in turns]
-    cosine, turn = channels % 2, np.array(fractions)
+        return _turns(turns, channels % 2)
+
+
+@functools.lru_cache(maxsize=32)
+def turns_of_rates(rates):
+    """Return the `Turns` of a tuple of rates in radians: all sines, then all cosines.
+
+    The rates are taken as they are, floats to their last bit.
+    """
+    with _precision_for(Decimal(max(rates))):
+        two_pi = _two_pi()
+        turns = [Decimal(rate) / two_pi for rate in rates]
+        return _turns(2 * turns, np.repeat([0, 1], len(rates)))
+
+
+def _precision_for(fastest):
+    """Return a context for the arithmetic on rates up to `fastest`.
+
+    62 bits of a fraction are 19 digits behind the point, and a rate above 1 puts digits
+    before it.
+    """
+    return localcontext(prec=50 + abs(fastest.adjusted()))
+
+
+def _turns(turns, cosine):
+    """Return the `Turns` of channels.
+
+    Args:
+        turns: Turns a step, Decimals in a context that holds them.
+        cosine: Int array, 1 where a channel is a cosine and 0 where it is a sine.
+    """
+    step, part = _rates(turns), _rates([turn / 2**31 for turn in turns])
+    turn = np.array([float(turn - round(turn)) for turn in turns])
     within = 2 * math.pi * np.arange(BLOCK)[:, None] * turn
     return Turns(
         step=step,
@@ -81,6 +107,10 @@ def _rates(turns):
         low=(low / 2**30).astype("float32"),
         lowest=(low % 2**15 / 2**15).astype("float32"),
     )
+
+
+def _two_pi():
+    return 8 * (4 * _arctan_of_inverse(5) - _arctan_of_inverse(239))  # Machin
 
 
 def _arctan_of_inverse(n):

@@ -41,12 +41,12 @@ class Rows(NamedTuple):
         return Rows(whole + steps, valid=valid)
 
 
-def find_rows(owner, inputs, positions, start_index, max_length):
+def find_rows(owner, batch, time, positions, start_index, max_length):
     """Return the `Rows` of a call to a layer, its numbers checked.
 
     Args:
         owner: Who speaks in an error, such as "PositionalEncoding layer 'pos'".
-        inputs: Tensor `(batch, ..., time, d_model)`.
+        batch, time: The input's, ints or int32 tensors.
         positions: None, or a tensor or array `(time,)` or `(batch, time)`.
         start_index: Python int, or an int tensor, `()` or `(batch,)`.
         max_length: None, or the number of positions that there are.
@@ -54,7 +54,6 @@ def find_rows(owner, inputs, positions, start_index, max_length):
     Returns:
         `Rows`. Its `whole` is a Python int where `start_index` is one.
     """
-    batch, time = ops.shape(inputs)[0], ops.shape(inputs)[-2]
     if positions is not None:
         positions = ops.convert_to_tensor(positions)
         wanted = {"batch": batch, "time": time}

@@ -4,7 +4,7 @@ import keras
 
 from keras_pe.checks import check_layout, check_size, check_wavelength
 from keras_pe.encoder import Encoder
-from keras_pe.sinusoid_rows import sinusoid_rows
+from keras_pe.sinusoid_rows import Sinusoids, sinusoid_rows
 
 
 @keras.saving.register_keras_serializable(package="keras_pe")
@@ -101,5 +101,5 @@ class PositionalEncoding(Encoder):
         }
 
     def _encode(self, rows, d_model):
-        arguments = self.max_length, self.max_wavelength, self.layout
-        return sinusoid_rows(rows, d_model, *arguments, self.compute_dtype)
+        encoding = Sinusoids(d_model, self.max_wavelength, self.layout)
+        return sinusoid_rows(rows, encoding, self.compute_dtype, self.max_length)

@@ -1,4 +1,4 @@
-"""Rows taken from the recipe's table, which is made once."""
+"""Rows taken from a table that is made once, on the host."""
 
 import functools
 
@@ -7,33 +7,33 @@ import numpy as np
 from keras import ops
 
 from keras_pe.checks import constant, tensorflow_mode
-from keras_pe.recipe import sinusoids
 from keras_pe.turns import precision_of
 
 LARGEST_CONSTANT = 4 * 2**20  # in bytes: what a graph is given to hold unasked
 
 
-def run_of_table(start, length, *encoding):
+def run_of_table(start, length, encoding, dtype):
     """Return the rows of a run as a tensor `(length, d_model)`.
 
     Args:
         start, length: Python ints.
-        *encoding: `d_model`, `max_wavelength`, `layout` and the dtype of the rows.
+        encoding: `Sinusoids` or `Rotations`, whose table it is.
+        dtype: Of the rows.
     """
     if tensorflow_mode() == "eager":
-        return _shared_tensor(_run_table, start, length, *encoding)
-    return constant(_array(_run_table, start, length, *encoding))
+        return _shared_tensor(_run_table, start, length, encoding, dtype)
+    return constant(_array(_run_table, start, length, encoding, dtype))
 
 
-def rows_of_table(rows, max_length, *encoding):
+def rows_of_table(rows, max_length, encoding, dtype):
     """Return `rows` of the table of `max_length` rows, where they are valid, else NaN.
 
     Args:
         rows: `Rows`, without a fraction.
         max_length: Python int.
-        *encoding: As for `run_of_table`.
+        encoding, dtype: As for `run_of_table`.
     """
-    table = _shared(_bounded_table, max_length, *encoding)
+    table = _shared(_bounded_table, max_length, encoding, dtype)
     start, length = rows.whole, rows.length
     if isinstance(start, int) and isinstance(length, int):
         return constant(table[start : start + length])
@@ -77,13 +77,13 @@ def _array(make, *arguments):
     return make(*arguments)
 
 
-def _run_table(start, length, d_model, max_wavelength, layout, dtype):
-    """Return the recipe's rows of a run, as NumPy."""
-    rows = sinusoids(np.arange(start, start + length), d_model, max_wavelength, layout)
-    return rows.astype(precision_of(dtype)).astype(dtype)
+def _run_table(start, length, encoding, dtype):
+    """Return the rows of a run, as NumPy."""
+    table = encoding.table(np.arange(start, start + length))
+    return table.astype(precision_of(dtype)).astype(dtype)
 
 
-def _bounded_table(max_length, *encoding):
-    """Return the recipe's rows 0 to `max_length - 1`, and a row of NaN, as NumPy."""
-    table = _run_table(0, max_length, *encoding)
+def _bounded_table(max_length, encoding, dtype):
+    """Return rows 0 to `max_length - 1`, and a row of NaN, as NumPy."""
+    table = _run_table(0, max_length, encoding, dtype)
     return np.concatenate([table, np.full_like(table[:1], np.nan)])

@@ -8,7 +8,8 @@ import pytest
 
 import keras_pe
 
-# The layer, arguments of the case, others that give another result, a shape.
+YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 4096}
+# The layer, arguments of the case, and others that give another result.
 CASES = {
     "PositionalEncoding": (keras_pe.PositionalEncoding, {}, {"max_wavelength": 99.0}),
     "PositionalEncoding-every-argument": (
@@ -32,8 +33,21 @@ CASES = {
         {"max_length": 80_000, "initializer": "sinusoidal"},
         {"max_length": 80_000, "initializer": "ones"},
     ),
+    "RotaryEmbedding": (keras_pe.RotaryEmbedding, {}, {"max_wavelength": 99.0}),
+    "RotaryEmbedding-every-argument": (
+        keras_pe.RotaryEmbedding,
+        {
+            "max_wavelength": 500,
+            "layout": "interleaved",
+            "rotary_dim": 4,
+            "sequence_axis": -2,
+            "scaling": YARN,
+        },
+        {"layout": "interleaved", "rotary_dim": 4, "sequence_axis": -2},
+    ),
 }
 SHAPES = {"": (4, 5, 6), "-odd": (2, 9, 7), "-grid": (2, 3, 5, 8)}
+REFUSED = {("RotaryEmbedding", "-odd")}  # which turns pairs of features
 CHECKS = [check for name, check in vars(contract).items() if name.startswith("check_")]
 NEEDS_TENSORFLOW = {contract.check_serves_without_keras}
 # These fix the layout of the input themselves, or cost a process each.
@@ -50,6 +64,8 @@ def _parameters():
         marks = [pytest.mark.tensorflow] if check in NEEDS_TENSORFLOW else []
         for case in CASES:
             for shape in list(SHAPES)[: 1 if check in ONE_SHAPE else None]:
+                if (case, shape) in REFUSED:
+                    continue
                 name = f"{case}{shape}-{check.__name__.removeprefix('check_')}"
                 parameters.append(
                     pytest.param(check, case, SHAPES[shape], marks=marks, id=name)
