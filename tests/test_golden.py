@@ -14,7 +14,7 @@ each_layer = pytest.mark.parametrize("name", make_golden.NAMES)
 def test_expected_numbers_are_the_oracles(name):
     path = make_golden.folder(name) / "expected.json"
     record = json.loads(path.read_text("utf-8"))
-    assert record["ids"] == make_golden.TEXTS
+    assert record["ids"] == make_golden.inputs(name)
     for ids, scores in zip(record["ids"], record["scores"], strict=True):
         np.testing.assert_allclose(scores, make_golden.expected(ids, name), rtol=1e-12)
 
