@@ -23,7 +23,13 @@ from converters import (
     to_onnx,
 )
 
-from keras_pe import PositionalEncoding, sinusoidal_encoding
+from keras_pe import (
+    AxialPositionalEncoding,
+    LearnedPositionalEncoding,
+    PositionalEncoding,
+    RotaryEmbedding,
+    sinusoidal_encoding,
+)
 
 pytestmark = pytest.mark.tensorflow
 
@@ -110,19 +116,19 @@ def test_classifier_with_weights_of_eight_bits(classifier, converted):
 # The layer alone.
 
 
-def make(shape=(None, 8), second=None, **kwargs):
+def make(shape=(None, 8), second=None, layer=PositionalEncoding, **kwargs):
     """The layer as a model: of `x`, and of `positions` or `start_index` if wanted."""
-    x = keras.Input(shape, name="x")
+    x, layer = keras.Input(shape, name="x"), layer(**kwargs)
     if second is None:
-        return keras.Model(x, PositionalEncoding(**kwargs)(x))
+        return keras.Model(x, layer(x))
     shape = (None, None) if second == "positions" else ()
     given = keras.Input(batch_shape=shape, dtype="int32", name=second)
-    layer = PositionalEncoding(**kwargs)
     return keras.Model([x, given], layer(x, **{second: given}))
 
 
-def make_arrays(batch, time, **second):
-    x = np.random.default_rng(time).normal(size=(batch, time, 8)).astype("float32")
+def make_arrays(batch, *sizes, **second):
+    x = np.random.default_rng(sum(sizes)).normal(size=(batch, *sizes, 8))
+    x = x.astype("float32")
     second = {name: np.asarray(value, "int32") for name, value in second.items()}
     return {"x": x, **second}
 
@@ -191,6 +197,84 @@ def test_layer(name, format):
     check_same(run, expect, good, atol=1e-6)
     for arrays in bad:
         check_never_wrong(run, arrays, expect(arrays))
+
+
+# The other layers, beside themselves in Keras.
+
+
+def make_learned(**kwargs):
+    kwargs = {"initializer": keras.initializers.RandomNormal(seed=0), **kwargs}
+    return make(layer=LearnedPositionalEncoding, max_length=50, **kwargs)
+
+
+def make_rotary(shape, **kwargs):
+    return make(shape, layer=RotaryEmbedding, **kwargs)
+
+
+HEADS_FIRST = {
+    "layout": "interleaved",
+    "rotary_dim": 6,
+    "sequence_axis": 2,
+    "scaling": {"type": "yarn", "factor": 4, "original_max_position_embeddings": 64},
+}
+OTHERS = {
+    "axial": (
+        partial(make, (None, None, 8), layer=AxialPositionalEncoding),
+        [make_arrays(2, *sizes) for sizes in ((1, 1), (3, 70), (40, 5))],
+    ),
+    "learned": (make_learned, [make_arrays(2, time) for time in (1, 3, 50)]),
+    "learned, positions": (
+        partial(make_learned, second="positions"),
+        [make_arrays(2, 3, positions=POSITIONS), make_arrays(1, 1, positions=[[9]])],
+    ),
+    "rotary": (
+        partial(make_rotary, (None, 2, 8)),
+        [make_arrays(2, time, 2) for time in (1, 3, 70, 300)],
+    ),
+    "rotary, every argument": (
+        partial(make_rotary, (2, None, 8), **HEADS_FIRST),
+        [make_arrays(2, 2, time) for time in (1, 3, 70, 300)],
+    ),
+    "rotary, start": (
+        partial(make_rotary, (None, 2, 8), second="start_index"),
+        [make_arrays(2, time, 2, start_index=40) for time in (1, 70)],
+    ),
+    "rotary, positions": (
+        partial(make_rotary, (2, None, 8), second="positions", **HEADS_FIRST),
+        [make_arrays(2, 2, 3, positions=POSITIONS)],
+    ),
+}
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_layers(name, format):
+    make_model, inputs = OTHERS[name]
+    model = make_model()
+    convert, run = CONVERTERS[format]
+    content = convert(model)
+    if format == "litert":
+        check_builtin(content)
+    check_same(partial(run, content), partial(run_keras, model), inputs, atol=2e-6)
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+@pytest.mark.parametrize("second", [None, "positions", "start_index"])
+def test_beyond_the_learned_table(second, format):
+    bad = {
+        None: [make_arrays(1, 51), make_arrays(1, 300)],
+        "positions": [make_arrays(1, 1, positions=[[p]]) for p in (50, 300, -1)],
+        "start_index": [make_arrays(1, 1, start_index=p) for p in (50, 300, -1)],
+    }
+    convert, run = CONVERTERS[format]
+    content = convert(make_learned(second=second))
+    for arrays in bad[second]:
+        x = arrays["x"]
+        missing = np.full_like(x, np.nan)
+        if second is None:
+            table = make_learned().layers[-1].get_weights()[0]
+            missing[:, :50] = x[:, :50] + table
+        check_never_wrong(partial(run, content), arrays, missing)
 
 
 def test_large_table_in_onnx():
