@@ -1,0 +1,118 @@
+"""Draw a picture of each encoding, as in docs/choosing.md: `plot_encodings.py FOLDER`.
+
+They replace those of the same name in the folder.
+"""
+
+import argparse
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+
+import keras_pe
+
+# The colours of Okabe and Ito, which the colour-blind tell apart.
+COLORS = "#0072B2", "#D55E00", "#009E73"
+MARKERS = "o", "s", "^"
+
+
+def sinusoidal(positions=100, d_model=128):
+    """What is added: to the left channels turn fast, as the digits of a counter do."""
+    table = keras_pe.positional_encoding(positions, d_model)[0].numpy()
+    figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
+    image = axes.imshow(table, aspect="auto", cmap="RdBu", vmin=-1, vmax=1)
+    axes.set_xlabel(f"channel (d_model = {d_model}; sine, cosine, sine, cosine ...)")
+    axes.set_ylabel("position")
+    axes.set_title("What is added to the embeddings")
+    figure.colorbar(image, label="P[position, channel]")
+    return figure
+
+
+def axial(size=14, d_model=192, cells=((0, 0), (6, 6), (6, 13))):
+    """How alike the rows of a grid are: brightest on the cell itself and its axes."""
+    empty = np.zeros((1, size, size, d_model), "float32")
+    rows = np.array(keras_pe.AxialPositionalEncoding()(empty))[0]
+    rows /= np.linalg.norm(rows, axis=-1, keepdims=True)
+    figure, panels = plt.subplots(1, 3, figsize=(8, 2.9), layout="constrained")
+    for axes, cell in zip(panels, cells, strict=True):
+        image = axes.imshow(rows @ rows[cell], cmap="cividis", vmin=0.6, vmax=1)
+        axes.plot(*cell[::-1], "k+", markersize=9)
+        axes.set(title=f"cell {cell}", xlabel="x", xticks=range(0, size, 4))
+        axes.set_yticks(range(0, size, 4))
+    panels[0].set_ylabel("y")
+    figure.suptitle("How alike the rows of a cell (+) and of all cells are")
+    figure.colorbar(image, ax=panels, label="cosine of the two rows")
+    return figure
+
+
+def learned(short=12, long=31, d_model=12):
+    """What `resized` does to a table: its ends stay, the rows between are spread."""
+    layer = keras_pe.LearnedPositionalEncoding(
+        max_length=short, initializer="sinusoidal"
+    )
+    layer.build((None, None, d_model))
+    figure, panels = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    for axes, made in zip(panels, (layer, layer.resized(long)), strict=True):
+        [table] = made.get_weights()
+        for channel, color, marker in zip((0, 2, 4), COLORS, MARKERS, strict=True):
+            looks = {"color": color, "marker": marker, "markersize": 4}
+            axes.plot(table[:, channel], label=f"channel {channel}", **looks)
+        axes.set_xlabel(f"position, of {made.max_length}")
+    panels[0].set(ylabel="weight", title='as it starts from "sinusoidal"')
+    panels[1].set_title(f"resized({long})")
+    panels[0].legend(loc="lower left")
+    return figure
+
+
+def rotary(steps=7, dim=64, distances=200):
+    """What becomes of two pairs of features; what that does to products."""
+    figure, (circle, curve) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
+    query = np.zeros((1, steps, 8), "float32")
+    query[..., :2] = 1  # the first features of the first two pairs
+    turned = np.array(keras_pe.RotaryEmbedding(max_wavelength=100.0)(query))[0]
+    for pair, size in ((0, 1.0), (1, 0.6)):
+        x, y = size * turned[:, pair], size * turned[:, pair + 4]
+        looks = {"color": COLORS[pair], "marker": MARKERS[pair], "linestyle": "none"}
+        circle.plot(x, y, label=f"pair {pair}" + " (drawn smaller)" * pair, **looks)
+        for step in range(steps):
+            far = 1 + 0.15 / size
+            circle.text(
+                far * x[step], far * y[step], str(step), ha="center", va="center"
+            )
+    circle.set(aspect="equal", title=f"(1, 0), turned at positions 0 to {steps - 1}")
+    circle.set(xlabel="first feature", ylabel="second feature")
+    circle.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.9))
+    circle.legend(loc="upper center", ncols=2, fontsize=8)
+    ones = np.ones((1, distances, dim), "float32")
+    scaling = {"rope_type": "linear", "factor": 4.0}
+    for name, given, color, line in (
+        ("no scaling", None, COLORS[0], "-"),
+        ("linear scaling by 4", scaling, COLORS[1], "--"),
+    ):
+        keys = np.array(keras_pe.RotaryEmbedding(scaling=given)(ones))[0]
+        curve.plot(keys @ keys[0] / dim, line, color=color, label=name)
+    curve.set(title="product of two turned vectors of ones", ylabel="product / dim")
+    curve.set_xlabel("distance of their positions, in steps")
+    curve.legend()
+    return figure
+
+
+PICTURES = sinusoidal, axial, learned, rotary
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("folder", type=Path)
+    folder = parser.parse_args().folder
+    for draw in PICTURES:
+        path = folder / f"{draw.__name__}.png"
+        # No version of matplotlib in the file: the same numbers give the same bytes.
+        draw().savefig(path, dpi=120, metadata={"Software": None})
+        print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()
