@@ -187,7 +187,8 @@ def _in_pairs(x):
 
 def _paired(a, b):
     """Return `a` and `b`, `(..., n)`, in turns: `(..., 2 * n)`."""
-    return ops.reshape(ops.stack([a, b], axis=-1), (*ops.shape(a)[:-1], -1))
+    shape = (*ops.shape(a)[:-1], 2 * a.shape[-1])
+    return ops.reshape(ops.stack([a, b], axis=-1), shape)
 
 
 def _split(x, size):
