@@ -81,8 +81,10 @@ def ways():
 def classification():
     result = load("classification")
     rows = [["encoding", "test accuracy", "macro F1", "validation accuracy", "seconds"]]
-    for encoding in ("sinusoidal", "none"):
+    for encoding in ("sinusoidal", "learned", "none"):
         runs = [run for run in result["runs"] if run["encoding"] == encoding]
+        if not runs:  # results of before there was one
+            continue
         row = [f"`{encoding}`"]
         for key in ("test_accuracy", "macro_f1", "validation_accuracy"):
             values = [run[key] for run in runs]
