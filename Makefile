@@ -34,10 +34,11 @@ benchmark: .venv/benchmark
 benchmark-quick: .venv/benchmark
 	$(VENV) -m benchmarks.performance --quick
 
-# The other measurements, and the documents anew: about 25 minutes.
+# The other measurements, and the documents anew: about 35 minutes.
 numbers: .venv/benchmark
 	$(VENV) -m benchmarks.promises
 	$(VENV) -m benchmarks.ways
+	$(VENV) -m benchmarks.family
 	$(VENV) -m benchmarks.device_check
 	$(VENV) -m benchmarks.profile
 	$(VENV) -m benchmarks.example

@@ -9,7 +9,7 @@ import re
 import statistics
 from pathlib import Path
 
-from benchmarks import performance_tables, plots
+from benchmarks import family_table, performance_tables, plots
 from benchmarks.device_table import cells
 from benchmarks.markdown import kilobytes, number, source, table
 from benchmarks.measure import RESULTS
@@ -18,6 +18,7 @@ from benchmarks.readings import matches, name_of
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = (
     "README.md",
+    "docs/choosing.md",
     "docs/rows.md",
     "docs/performance.md",
     "docs/performance-all.md",
@@ -81,8 +82,10 @@ def ways():
 def classification():
     result = load("classification")
     rows = [["encoding", "test accuracy", "macro F1", "validation accuracy", "seconds"]]
-    for encoding in ("sinusoidal", "none"):
+    for encoding in ("sinusoidal", "learned", "none"):
         runs = [run for run in result["runs"] if run["encoding"] == encoding]
+        if not runs:  # results of before there was one
+            continue
         row = [f"`{encoding}`"]
         for key in ("test_accuracy", "macro_f1", "validation_accuracy"):
             values = [run[key] for run in runs]
@@ -95,6 +98,11 @@ def classification():
     note = f"\nMeans over {seeds} seeds, least and most in brackets; seconds are the "
     note += "median of the whole command.\n"
     return table(rows) + note + source(result)
+
+
+def family():
+    result = load("family")
+    return family_table.written(result["family"]) + source(result)
 
 
 def devices():
@@ -192,7 +200,16 @@ def written(name):
 
 TABLES = {
     made.__name__: made
-    for made in (promises, ways, classification, devices, profile, example, serving)
+    for made in (
+        promises,
+        ways,
+        classification,
+        family,
+        devices,
+        profile,
+        example,
+        serving,
+    )
 }
 
 

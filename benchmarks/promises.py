@@ -79,7 +79,7 @@ def error(layer, last):
     return float(np.abs(rows - exact_rows_fast(range(first, last + 1), D_MODEL)).max())
 
 
-def keeps_mask(layer):
+def keeps_mask(layer, ids=((3, 4, 0),)):
     seen = []
 
     class Probe(keras.layers.Layer):
@@ -89,7 +89,7 @@ def keeps_mask(layer):
             seen.append(mask)
             return inputs
 
-    x = keras.layers.Embedding(9, D_MODEL, mask_zero=True)(np.array([[3, 4, 0]]))
+    x = keras.layers.Embedding(9, D_MODEL, mask_zero=True)(np.array(ids))
     Probe()(layer()(x))
     return seen[0] is not None
 

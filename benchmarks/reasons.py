@@ -12,7 +12,8 @@ class Cannot(Exception):
 def reason(problem):
     """Return what is at the bottom of an error: its type and 80 characters of it."""
     if isinstance(problem, Cannot):
-        return str(problem)
+        # TensorFlow, as it traces, writes a traceback in front of it.
+        return str(problem).rpartition("Cannot: ")[2].strip()
     # Keras wraps a message in its own, and prints it in bold type there.
     text = str(problem).rpartition("\x1b[1m")[2].partition("\x1b[0m")[0].strip()
     # TensorFlow, as it traces, writes a traceback into the message.

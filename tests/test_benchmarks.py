@@ -2,11 +2,21 @@
 
 import json
 
+import numpy as np
 import pytest
 
+from benchmarks import documents, family_table
 from benchmarks.apart import Died, apart
 from benchmarks.bars import Bar, judged, ratio_bars, rows
 from benchmarks.cases import Case
+from benchmarks.family_members import (
+    MEMBERS,
+    WIDTH,
+    learned_rows,
+    nothing,
+    numbers,
+    turned,
+)
 from benchmarks.measure import RESULTS, interleave, over
 from benchmarks.plans import FULL, QUICK
 from benchmarks.readings import (
@@ -182,6 +192,8 @@ def test_a_reason_is_the_error_at_the_bottom():
     assert reason(ValueError(traced)) == "TypeError: it / is 'this'"
     wrapped = "Exception encountered\n\n\x1b[1mno float\x1b[0m\n\nArguments"
     assert reason(ValueError(wrapped)) == "ValueError: no float"
+    traced = "in user code:\n\n    raise Cannot(1)\n\n    Cannot: it takes no start\n"
+    assert reason(Cannot(traced)) == "it takes no start"
     assert reason(ValueError("in /some/where/file.py")) == "ValueError: in file.py"
     assert len(reason(ValueError("x" * 100))) == len("ValueError: ") + 80
 
@@ -190,3 +202,108 @@ def test_a_process_that_ends_is_told_of(capsys):
     with pytest.raises(Died, match="its process ended with code 1"):
         apart({"no_such_module": {}})
     assert "no_such_module" in capsys.readouterr().err
+
+
+def cannot(dtype):
+    def call(x, **at):
+        raise Cannot("it takes no unknown size")
+
+    return call
+
+
+def tiny(index, theirs=cannot):
+    """Return a member of the family on small inputs, and beside another peer."""
+    member = MEMBERS[index]
+    turns = member.ready == member.shape
+    size = (1, 3, 2, 4) if len(member.shape) == 4 else (1, 3, WIDTH)
+    probe = (lambda: numbers(size)) if turns else nothing(*size)
+    ready = size if turns else size[1:]
+    return member._replace(shape=size, ready=ready, probe=probe, theirs=theirs)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("index", range(len(MEMBERS)))
+def test_the_family_is_exact_where_it_is_measured(index):
+    from benchmarks.family import FIRSTS, MODES, POLICIES, measure
+
+    record, _ = measure(tiny(index), rounds=2, seconds=1e-6)
+    assert record["mask"] is True
+    assert {*record["times"]} == {f"{m}, {p}" for m in MODES for p in POLICIES}
+    assert all(len(quartiles) == 3 for quartiles in record["times"].values())
+    near, far = FIRSTS
+    for policy, bound in zip(POLICIES, (5e-7, 2**-8), strict=True):
+        assert record["errors"][f"{near}, {policy}"] <= bound
+        found = record["errors"][f"{far}, {policy}"]
+        learned = "Learned" in record["member"]
+        assert found == {"beyond": "NaN"} if learned else found <= bound
+
+
+@pytest.mark.tensorflow
+def test_what_is_wrong_about_a_peer_is_found(tf):
+    from benchmarks.family import error, measure
+
+    def wrong(dtype):
+        return lambda x, **at: x + tf.cast(3, x.dtype)
+
+    def clamps(dtype):
+        rows = learned_rows()
+        last = len(rows) - 1
+        return lambda x, positions: x + tf.gather(rows, tf.minimum(positions, last))
+
+    ours, peer = measure(tiny(0, wrong), rounds=2, seconds=1e-6)
+    assert (ours["mask"], peer["mask"]) == (True, False)
+    assert 2 <= peer["errors"]["0, float32"] <= 4
+    _, peer = measure(tiny(0), rounds=2, seconds=1e-6)
+    found = {peer["mask"], *peer["times"].values(), *peer["errors"].values()}
+    assert found == {"it takes no unknown size"}
+    assert error(tiny(4), clamps, "float32", 10**6) == {"beyond": "last row"}
+
+
+def test_the_table_of_the_family():
+    def record(member, candidate, time, error, mask):
+        policies = family_table.POLICIES
+        return {
+            "member": member,
+            "candidate": candidate,
+            "shape": [1, 2, 3],
+            "times": {
+                f"{mode}, {p}": time for mode in ("graph", "XLA") for p in policies
+            },
+            "errors": {f"{at}, {p}": error for at in (0, 10**6) for p in policies},
+            "mask": mask,
+        }
+
+    written = family_table.written(
+        [
+            record("ours", "ours", [1, 1.25, 2], 3e-8, True),
+            record("ours", "peer", "it cannot", {"beyond": "NaN"}, False),
+        ]
+    )
+    assert "| ours | 1 x 2 x 3 | 1.25 | 1.25 | 3.0e-08 | 3.0e-08 | passes |" in written
+    assert "| peer |  | no | no | NaN | NaN | lost |" in written
+    assert written.endswith("\n- peer: it cannot\n")
+
+
+def test_the_results_are_of_the_whole_family():
+    records = json.loads((RESULTS / "family.json").read_text("utf-8"))["family"]
+    wanted = [name for member in MEMBERS for name in (member.name, member.peer)]
+    assert [record["candidate"] for record in records] == wanted
+
+
+def test_a_turn_of_the_family_keeps_lengths():
+    x = numbers((1, 3, 2, 4))
+    for layout, pairs in ("halves", [0, 2]), ("interleaved", [0, 1]):
+        result = turned(x, 1000, layout)
+        assert not np.allclose(result, x)
+        norms = [np.linalg.norm(each[..., pairs], axis=-1) for each in (x, result)]
+        np.testing.assert_allclose(*norms)
+
+
+@pytest.mark.parametrize("found", [("none", "sinusoidal"), ("none", "learned")])
+def test_encodings_are_in_order_and_may_be_missing(monkeypatch, found):
+    keys = ("test_accuracy", "macro_f1", "validation_accuracy", "seconds", "majority")
+    runs = [{"encoding": e, "seed": 0, **dict.fromkeys(keys, 0.5)} for e in found]
+    about = {"command": "c", "date": "d", "machine": "m", "versions": {}}
+    monkeypatch.setattr(documents, "load", lambda name: {"runs": runs, **about})
+    lines = documents.classification().splitlines()[2:4]
+    assert [line.split("`")[1] for line in lines] == [found[1], "none"]
