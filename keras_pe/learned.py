@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_pe.checks import check_size
+from keras_pe.checks import check_size, tensorflow_mode
 from keras_pe.encoder import Encoder
 from keras_pe.recipe import sinusoids
 from keras_pe.turns import precision_of
@@ -162,8 +162,11 @@ class LearnedPositionalEncoding(Encoder):
     def _encode(self, rows, d_model):
         """Return E in the compute dtype, `(time, d_model)` or with a batch before."""
         table = ops.convert_to_tensor(self.embeddings)
-        if isinstance(rows.whole, int) and isinstance(rows.length, int):
+        known = isinstance(rows.length, int)
+        if isinstance(rows.whole, int) and (known or tensorflow_mode()):
             run = table[rows.whole : rows.whole + rows.length]
+            # Where it is too short, that must not broadcast.
+            run = run if known else ops.reshape(run, (rows.length, d_model))
             return ops.cast(run, self.compute_dtype)
         rows = rows.spread()
         index, fraction = rows.whole, rows.fraction

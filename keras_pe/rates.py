@@ -45,7 +45,9 @@ class Turns(NamedTuple):
 def sinusoid_turns(d_model, max_wavelength, layout):
     """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
     channels = channel_order(np.arange(d_model), layout)
-    with _precision_for(1 / Decimal(max_wavelength)):
+    # 62 bits of the fraction are 19 digits behind the point, and a wavelength below 1
+    # puts digits before it.
+    with localcontext(prec=50 + abs(Decimal(max_wavelength).adjusted())):
         logarithm, two_pi = Decimal(max_wavelength).ln(), _two_pi()
         turns = [
             (-logarithm * (channel - channel % 2) / d_model).exp() / two_pi
@@ -58,21 +60,12 @@ def sinusoid_turns(d_model, max_wavelength, layout):
 def turns_of_rates(rates):
     """Return the `Turns` of a tuple of rates in radians: all sines, then all cosines.
 
-    The rates are taken as they are, floats to their last bit.
+    The rates, floats of at most 1, are taken as they are, to their last bit.
     """
-    with _precision_for(Decimal(max(rates))):
+    with localcontext(prec=50):
         two_pi = _two_pi()
         turns = [Decimal(rate) / two_pi for rate in rates]
         return _turns(2 * turns, np.repeat([0, 1], len(rates)))
-
-
-def _precision_for(fastest):
-    """Return a context for the arithmetic on rates up to `fastest`.
-
-    62 bits of a fraction are 19 digits behind the point, and a rate above 1 puts digits
-    before it.
-    """
-    return localcontext(prec=50 + abs(fastest.adjusted()))
 
 
 def _turns(turns, cosine):

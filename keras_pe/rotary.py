@@ -156,16 +156,14 @@ class RotaryEmbedding(Encoder):
 
     def _combine(self, inputs, rows):
         dim = self.rotary_dim or inputs.shape[-1]
-        turned, *rest = [inputs] if dim == inputs.shape[-1] else _split(inputs, dim)
-        # In float32 at least, and rounded once.
-        turned = ops.cast(turned, precision_of(self.compute_dtype))
-        turned = _rotate(turned, *_split(rows, dim // 2), self.layout)
-        parts = [ops.cast(part, self.compute_dtype) for part in (turned, *rest)]
-        return ops.concatenate(parts, axis=-1) if rest else parts[0]
+        parts = _split(inputs, dim) if dim < inputs.shape[-1] else [inputs]
+        parts[:1] = _turned(parts[0], *_split(rows, dim // 2), self.layout)
+        parts = [ops.cast(part, self.compute_dtype) for part in parts]
+        return parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=-1)
 
 
-def _rotate(x, sine, cosine, layout):
-    """Return `x` with its pairs of features turned.
+def _turned(x, sine, cosine, layout):
+    """Return `x` with its pairs of features turned, in parts, in the dtype of sines.
 
     Args:
         x: Tensor `(..., dim)`.
@@ -174,11 +172,12 @@ def _rotate(x, sine, cosine, layout):
         layout: Of the pairs.
     """
     if layout == "halves":
-        a, b = _split(x, x.shape[-1] // 2)
-        return ops.concatenate([a * cosine - b * sine, b * cosine + a * sine], axis=-1)
+        a, b = (ops.cast(half, sine.dtype) for half in _split(x, x.shape[-1] // 2))
+        return [a * cosine - b * sine, b * cosine + a * sine]
     # To turn each pair round is faster than to take every second feature.
+    x = ops.cast(x, sine.dtype)
     around = ops.reshape(ops.flip(_in_pairs(x), axis=-1), ops.shape(x))
-    return x * _paired(cosine, cosine) + around * _paired(-sine, sine)
+    return [x * _paired(cosine, cosine) + around * _paired(-sine, sine)]
 
 
 def _in_pairs(x):
@@ -192,7 +191,7 @@ def _paired(a, b):
 
 
 def _split(x, size):
-    return ops.split(x, [size], axis=-1)
+    return list(ops.split(x, [size], axis=-1))
 
 
 def _check_even(value):

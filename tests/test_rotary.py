@@ -186,11 +186,14 @@ def test_steps_of_a_cache_are_those_of_the_whole():
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("scaling", [LLAMA, YARN, {"type": "linear", "factor": 3.0}])
 @pytest.mark.parametrize("start", [0, np.array(FAR)], ids=["known", "tensor"])
-def test_scaled_rates_turn(layout, scaling, start):
-    x = numbers(1, 6, 2, 16)
+@pytest.mark.parametrize("width", [16, 19])
+def test_scaled_rates_turn(layout, scaling, start, width):
+    x = numbers(1, 6, 2, width)
     made = scaled_rates(16, 500.0, check_scaling(scaling))
     assert (made.attention_factor != 1) == (scaling is YARN)
     arguments = dict(layout=layout, max_wavelength=500.0, scaling=scaling)
+    if width > 16:
+        arguments["rotary_dim"] = 16
     result = turn(x, dict(start_index=start), **arguments)
     angles = (int(start) + np.arange(6))[:, None] * made.rates
     for pair, angle in enumerate(angles.T):
@@ -316,6 +319,21 @@ def test_sizes_known_only_in_a_graph(tf, layout, jit_compile):
     assert call.experimental_get_tracing_count() == 1
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
         call(tf.zeros((2, 1, 3, 6)), tf.zeros((3,), tf.int32))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("scaling", [None, LLAMA])
+@pytest.mark.parametrize(("time", "held"), [(4096, True), (4097, False)])
+def test_a_graph_holds_4_mib_of_rows_at_most(tf, scaling, time, held):
+    layer = RotaryEmbedding(scaling=scaling)
+    call = tf.function(lambda x: layer(x))
+    graph = call.get_concrete_function(tf.TensorSpec((1, time, 256))).graph
+    sizes = [
+        operation.outputs[0].shape.num_elements()
+        for operation in graph.get_operations()
+        if operation.type == "Const"
+    ]
+    assert (max(sizes) == time * 256) == held and max(sizes) <= 2**20
 
 
 @pytest.mark.tensorflow

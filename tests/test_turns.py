@@ -10,7 +10,7 @@ from keras import ops
 from oracle import exact_rows, exact_rows_fast, formula_rows, turn_bits
 
 from keras_pe import turns
-from keras_pe.rates import Rates, sinusoid_turns
+from keras_pe.rates import Rates, sinusoid_turns, turns_of_rates
 from keras_pe.rows import Rows
 from keras_pe.turns import rows_at, rows_from
 
@@ -69,6 +69,20 @@ def test_rates_hold_62_exact_bits_of_a_turn(d_model, max_wavelength):
         parts = (high[channel] << 30) + (middle[channel] << 15) + int(lowest[channel])
         assert parts == bits
         assert step.low[channel] == np.float32(bits % 2**30 / 2**30)
+
+
+def test_turns_of_rates_hold_them_to_their_last_bit():
+    rates = (1.0, 1 / 3, 0.1234, 1e-5, 3e-9)
+    made = turns_of_rates(rates)
+    assert made.first.tolist() == [0] * 5 + [2**30] * 5
+    for channel, rate in enumerate(2 * rates):
+        with mpmath.workdps(60):
+            turn = mpmath.mpf(rate) / (2 * mpmath.pi)
+            bits = int(mpmath.floor(turn * 2**62))
+            assert made.all_turns[channel] == made.turn[channel] == float(turn)
+        high, middle = made.step.high[channel], made.step.middle[channel]
+        lowest = int(made.step.lowest[channel] * 2.0**15)
+        assert (int(high) << 30) + (int(middle) << 15) + lowest == bits
 
 
 @pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
