@@ -82,10 +82,8 @@ def ways():
 def classification():
     result = load("classification")
     rows = [["encoding", "test accuracy", "macro F1", "validation accuracy", "seconds"]]
-    for encoding in ("sinusoidal", "learned", "none"):
+    for encoding in dict.fromkeys(run["encoding"] for run in result["runs"]):
         runs = [run for run in result["runs"] if run["encoding"] == encoding]
-        if not runs:  # results of before there was one
-            continue
         row = [f"`{encoding}`"]
         for key in ("test_accuracy", "macro_f1", "validation_accuracy"):
             values = [run[key] for run in runs]

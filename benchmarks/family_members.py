@@ -47,6 +47,7 @@ class Member(NamedTuple):
     probe: Callable  # gives the input in which errors are sought
     true: Callable  # the exact result, of that input and its first position
     place: Callable  # keywords that say where it starts, of a shape and a position
+    rows: int | None = None  # how many there are of a learned table
 
 
 def nothing(*shape):
@@ -213,6 +214,7 @@ def learned(name, place):
         added(with_rows(keras_hub("PositionEmbedding", sequence_length=ROWS))),
         true=exact_learned,
         place=place,
+        rows=ROWS,
     )
 
 

@@ -1,6 +1,6 @@
 """Draw a picture of each encoding, as in docs/choosing.md: `plot_encodings.py FOLDER`.
 
-They replace those of the same name in the folder.
+They replace those of the same name in the folder. Needs the extra "examples".
 """
 
 import argparse
@@ -36,15 +36,18 @@ def axial(size=14, d_model=192, cells=((0, 0), (6, 6), (6, 13))):
     empty = np.zeros((1, size, size, d_model), "float32")
     rows = np.array(keras_pe.AxialPositionalEncoding()(empty))[0]
     rows /= np.linalg.norm(rows, axis=-1, keepdims=True)
-    figure, panels = plt.subplots(1, 3, figsize=(8, 2.9), layout="constrained")
-    for axes, cell in zip(panels, cells, strict=True):
-        image = axes.imshow(rows @ rows[cell], cmap="cividis", vmin=0.6, vmax=1)
-        axes.plot(*cell[::-1], "k+", markersize=9)
-        axes.set(title=f"cell {cell}", xlabel="x", xticks=range(0, size, 4))
+    figure, panels = plt.subplots(1, 3, figsize=(8, 3.1), layout="constrained")
+    for axes, (y, x) in zip(panels, cells, strict=True):
+        image = axes.imshow(rows @ rows[y, x], cmap="cividis", vmin=0.6, vmax=1)
+        axes.plot(x, y, "k+", markersize=9)
+        axes.set(title=f"y = {y}, x = {x}", xlabel="x", xticks=range(0, size, 4))
         axes.set_yticks(range(0, size, 4))
     panels[0].set_ylabel("y")
-    figure.suptitle("How alike the rows of a cell (+) and of all cells are")
-    figure.colorbar(image, ax=panels, label="cosine of the two rows")
+    figure.suptitle(
+        f"How alike the rows of a cell (+) and of all {size} x {size} cells are: most\n"
+        f"in its row and column, where half of the {d_model} channels are the same"
+    )
+    figure.colorbar(image, ax=panels, label="cosine of the two (from 0.6)")
     return figure
 
 
@@ -54,50 +57,54 @@ def learned(short=12, long=31, d_model=12):
         max_length=short, initializer="sinusoidal"
     )
     layer.build((None, None, d_model))
-    figure, panels = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    figure, panels = plt.subplots(1, 2, figsize=(8, 3.3), layout="constrained")
     for axes, made in zip(panels, (layer, layer.resized(long)), strict=True):
         [table] = made.get_weights()
         for channel, color, marker in zip((0, 2, 4), COLORS, MARKERS, strict=True):
             looks = {"color": color, "marker": marker, "markersize": 4}
             axes.plot(table[:, channel], label=f"channel {channel}", **looks)
         axes.set_xlabel(f"position, of {made.max_length}")
-    panels[0].set(ylabel="weight", title='as it starts from "sinusoidal"')
-    panels[1].set_title(f"resized({long})")
-    panels[0].legend(loc="lower left")
+    panels[0].set(ylabel="weight", title='as it starts from "sinusoidal", untrained')
+    panels[1].set_title(f"resized({long}): linear in between")
+    lines, labels = panels[0].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=len(labels))
     return figure
 
 
-def rotary(steps=7, dim=64, distances=200):
+def rotary(steps=7, dim=8, distances=200, wide=64):
     """What becomes of two pairs of features; what that does to products."""
-    figure, (circle, curve) = plt.subplots(1, 2, figsize=(8, 3.6), layout="constrained")
-    query = np.zeros((1, steps, 8), "float32")
-    query[..., :2] = 1  # the first features of the first two pairs
+    figure, panels = plt.subplots(1, 3, figsize=(9, 3.2), layout="constrained")
+    query = np.zeros((1, steps, dim), "float32")
+    query[..., : dim // 2] = 1  # the first features of all pairs
     turned = np.array(keras_pe.RotaryEmbedding(max_wavelength=100.0)(query))[0]
-    for pair, size in ((0, 1.0), (1, 0.6)):
-        x, y = size * turned[:, pair], size * turned[:, pair + 4]
-        looks = {"color": COLORS[pair], "marker": MARKERS[pair], "linestyle": "none"}
-        circle.plot(x, y, label=f"pair {pair}" + " (drawn smaller)" * pair, **looks)
-        for step in range(steps):
-            far = 1 + 0.15 / size
-            circle.text(
-                far * x[step], far * y[step], str(step), ha="center", va="center"
-            )
-    circle.set(aspect="equal", title=f"(1, 0), turned at positions 0 to {steps - 1}")
-    circle.set(xlabel="first feature", ylabel="second feature")
-    circle.set(xlim=(-1.4, 1.4), ylim=(-1.4, 1.9))
-    circle.legend(loc="upper center", ncols=2, fontsize=8)
-    ones = np.ones((1, distances, dim), "float32")
+    for pair in (0, 1):
+        x, y = turned[:, pair], turned[:, pair + dim // 2]
+        draw_turns(panels[pair], x, y, COLORS[pair], MARKERS[pair])
+        panels[pair].set_title(f"pair {pair} of {dim // 2}, first (1, 0)")
+    ones = np.ones((1, distances, wide), "float32")
     scaling = {"rope_type": "linear", "factor": 4.0}
     for name, given, color, line in (
         ("no scaling", None, COLORS[0], "-"),
         ("linear scaling by 4", scaling, COLORS[1], "--"),
     ):
         keys = np.array(keras_pe.RotaryEmbedding(scaling=given)(ones))[0]
-        curve.plot(keys @ keys[0] / dim, line, color=color, label=name)
-    curve.set(title="product of two turned vectors of ones", ylabel="product / dim")
-    curve.set_xlabel("distance of their positions, in steps")
-    curve.legend()
+        panels[2].plot(keys @ keys[0] / wide, line, color=color, label=name)
+    panels[2].set(title=f"{wide} ones against {wide} ones", ylim=(0, 1.35))
+    panels[2].set_ylabel("product, as a part of that at 0")
+    panels[2].set_xlabel("distance of their positions, in steps")
+    panels[2].legend(loc="upper right")
     return figure
+
+
+def draw_turns(axes, x, y, color, marker):
+    """Draw a pair of features at its first positions, on its circle."""
+    axes.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+    axes.plot(x, y, marker, color=color)
+    for step, place in enumerate(zip(x, y, strict=True)):
+        axes.plot(*zip((0, 0), place, strict=True), color=color, linewidth=0.5)
+        axes.text(*np.multiply(1.2, place), str(step), ha="center", va="center")
+    axes.set(aspect="equal", xlim=(-1.4, 1.4), ylim=(-1.4, 1.4))
+    axes.set(xlabel="first feature", ylabel="second feature")
 
 
 PICTURES = sinusoidal, axial, learned, rotary
@@ -107,6 +114,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
     parser.add_argument("folder", type=Path)
     folder = parser.parse_args().folder
+    folder.mkdir(parents=True, exist_ok=True)
     for draw in PICTURES:
         path = folder / f"{draw.__name__}.png"
         # No version of matplotlib in the file: the same numbers give the same bytes.

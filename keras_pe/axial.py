@@ -87,8 +87,8 @@ class AxialPositionalEncoding(Encoder):
             table = self._grid(shape, axes)
         else:
             table = self._at(shape, axes, positions)
-        table = ops.cast(inputs, self.compute_dtype) + table
-        return table if positions is None else ops.reshape(table, shape)
+        combined = self._combine(inputs, table)
+        return combined if positions is None else ops.reshape(combined, shape)
 
     def compute_output_spec(self, inputs, positions=None, mask=None):
         self._check_positions(inputs, positions)
@@ -103,6 +103,12 @@ class AxialPositionalEncoding(Encoder):
         }
 
     def _standardize(self, kwargs):
+        if "start_index" in kwargs:
+            raise ValueError(
+                f"{self._owner} takes `positions` and no `start_index`: a place on a "
+                "grid is no one number. "
+                f"Received: start_index={kwargs['start_index']}"
+            )
         if kwargs.get("positions") is not None:
             positions = standardize_positions(self._owner, kwargs["positions"])
             kwargs["positions"] = positions

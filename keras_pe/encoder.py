@@ -12,12 +12,12 @@ class Encoder(keras.layers.Layer):
     """Gives its input the positions that it is called with.
 
     A layer of a kind has its own `_encode(rows, d_model)`: the `Rows` that a call
-    needs in, a float tensor out, `(time, n)` or with a batch before. These are added,
-    or whatever its `_combine(inputs, rows)` does.
+    needs in, a float tensor out, `(time, n)` or with a batch before. Its `_combine`
+    makes the output of the input and these rows: their sum, unless it has its own.
     """
 
     max_length = None  # or how many positions there are
-    sequence_axis = -2
+    sequence_axis = -2  # of the steps that `positions` and `start_index` are of
 
     def __init__(self, **kwargs):
         # Keras would cast float positions to a half type before `call`, where 257 is

@@ -146,7 +146,8 @@ class LearnedPositionalEncoding(Encoder):
             raise ValueError(
                 f"{self._owner} takes weights of shape {tuple(self.embeddings.shape)}. "
                 f"Received: weights of shape {tuple(store['0'].shape)}. To change the "
-                "length of a model, load it as it was saved, and `resized` this layer"
+                "length of a model, load it as it was saved and put what `resized` "
+                "returns in the place of this layer"
             )
         super().load_own_variables(store)
 

@@ -43,7 +43,10 @@ class RotaryEmbedding(Encoder):
             `(batch, time, heads, dim)`, 2 or -2 for `(batch, heads, time, dim)`.
         scaling: None, or the dict `rope_scaling` from the config of a Hugging Face
             model, whose `rope_type` (or `type`) is "default", "linear", "llama3" or
-            "yarn": slower rates, for longer texts than the model first knew.
+            "yarn": slower rates, for longer texts than the model first knew. It is kept
+            with its type as `rope_type`, and without keys that are None. A
+            `rope_theta` within it goes to `max_wavelength`, and a
+            `partial_rotary_factor` to `rotary_dim`.
         **kwargs: `name`, `dtype`, `trainable`, as for every Keras layer.
 
     Call arguments:
@@ -145,9 +148,9 @@ class RotaryEmbedding(Encoder):
             )
 
     def _encode(self, rows, d_model):
-        """Return sines, then cosines, in at least float32: `(time, rotary_dim)`."""
+        """Return sines, then cosines, float32 at least, `(..., time, rotary_dim)`."""
         dim, precision = self.rotary_dim or d_model, precision_of(self.compute_dtype)
-        if self.scaling is None:
+        if self.scaling is None or self.scaling["rope_type"] == "default":
             encoding = Sinusoids(dim, self.max_wavelength, "halves")
             return sinusoid_rows(rows, encoding, precision)
         scaled = scaled_rates(dim, self.max_wavelength, self.scaling)

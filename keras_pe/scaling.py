@@ -21,6 +21,8 @@ _KEYS = {
     ),
 }
 _FLAGS = {"yarn": ("truncate",)}
+# What newer configs have there, too.
+_ARGUMENTS = {"rope_theta": "max_wavelength", "partial_rotary_factor": "rotary_dim"}
 
 
 class ScaledRates(NamedTuple):
@@ -111,7 +113,11 @@ def check_scaling(scaling):
     """
     if not isinstance(scaling, dict):
         raise ValueError(f"`scaling` must be a dict. Received: scaling={scaling!r}")
-    rest = {key: value for key, value in scaling.items() if value is not None}
+    rest = {
+        key: value.item() if isinstance(value, np.generic) else value
+        for key, value in scaling.items()
+        if value is not None
+    }
     kinds = [rest.pop(key) for key in ("rope_type", "type") if key in rest]
     if "dynamic" in kinds:
         raise ValueError(
@@ -121,17 +127,21 @@ def check_scaling(scaling):
         )
     if len({*map(str, kinds)}) != 1 or str(kinds[0]) not in _KEYS:
         raise ValueError(
-            "`scaling` must have a `rope_type`, one of "
+            "`scaling` must have as its `rope_type` one of "
             f"{', '.join(map(repr, _KEYS))}. Received: scaling={scaling!r}"
         )
     kind = str(kinds[0])
     (needed, possible), flags = _KEYS[kind], _FLAGS.get(kind, ())
-    if {*needed} - {*rest} or {*rest} - {*needed, *possible, *flags}:
-        also = (*possible, *flags)
+    possible = (*possible, *flags)
+    missing = [key for key in needed if key not in rest]
+    unknown = [key for key in rest if key not in (*needed, *possible)]
+    if missing or unknown:
+        found = [f"lacks {key}" for key in missing]
+        found += [f"has no use for {_named(key)}" for key in unknown]
         raise ValueError(
-            f"`scaling` of the type {kind!r} must have the keys "
-            f"{', '.join(needed) or 'of no other'}"
-            f"{', and may have ' + ', '.join(also) if also else ''}. "
+            f"`scaling` of the type {kind!r} {', '.join(found)}. It must have "
+            f"{', '.join(needed) or 'no other key'}"
+            f"{', and may have ' + ', '.join(possible) if possible else ''}. "
             f"Received: scaling={scaling!r}"
         )
     for key, value in rest.items():
@@ -142,6 +152,12 @@ def check_scaling(scaling):
             f"Received: scaling={scaling!r}"
         )
     return {"rope_type": kind, **rest}
+
+
+def _named(key):
+    """Return a key, with the argument of the layer that it is for, if there is one."""
+    argument = _ARGUMENTS.get(key)
+    return f"{key} (which is for `{argument}`)" if argument else str(key)
 
 
 def _check_value(key, value, is_flag, scaling):

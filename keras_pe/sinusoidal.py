@@ -20,8 +20,8 @@ class PositionalEncoding(Encoder):
     `P[p, 2i] = sin(p / max_wavelength ** (2i / d_model))`, and `P[p, 2i + 1]` is the
     cosine of the same angle: the exponent `2i / d_model` of the paper, in the layout
     "interleaved". Tensor2tensor and fairseq have the layout "halves" and another
-    exponent, `i / (d_model / 2 - 1)`: theirs are the rows of an even `d_model` with
-    `max_wavelength=10000 ** (d_model / (d_model - 2))`.
+    exponent, `i / (d_model / 2 - 1)`: theirs are the rows of an even `d_model` above
+    2 with `max_wavelength=10000 ** (d_model / (d_model - 2))`.
 
     >>> import numpy as np
     >>> layer = PositionalEncoding()

@@ -189,6 +189,13 @@ def test_bad_axes_are_refused(axes):
         AxialPositionalEncoding(axes=axes)
 
 
+def test_a_start_is_refused():
+    with pytest.raises(
+        ValueError, match=r"takes `positions` and no `start_index`.*Rec"
+    ):
+        AxialPositionalEncoding()(np.zeros((1, 2, 2, 4), "float32"), start_index=1)
+
+
 @pytest.mark.parametrize(
     "axes", [0, 3, -1, -4, 4, [1, 3], [0, 1], [2, 1], [1, -3], [-1, 1]]
 )

@@ -2,10 +2,9 @@
 
 import json
 
-import numpy as np
 import pytest
 
-from benchmarks import documents, family_table
+from benchmarks import family_table
 from benchmarks.apart import Died, apart
 from benchmarks.bars import Bar, judged, ratio_bars, rows
 from benchmarks.cases import Case
@@ -15,7 +14,6 @@ from benchmarks.family_members import (
     learned_rows,
     nothing,
     numbers,
-    turned,
 )
 from benchmarks.measure import RESULTS, interleave, over
 from benchmarks.plans import FULL, QUICK
@@ -288,22 +286,3 @@ def test_the_results_are_of_the_whole_family():
     records = json.loads((RESULTS / "family.json").read_text("utf-8"))["family"]
     wanted = [name for member in MEMBERS for name in (member.name, member.peer)]
     assert [record["candidate"] for record in records] == wanted
-
-
-def test_a_turn_of_the_family_keeps_lengths():
-    x = numbers((1, 3, 2, 4))
-    for layout, pairs in ("halves", [0, 2]), ("interleaved", [0, 1]):
-        result = turned(x, 1000, layout)
-        assert not np.allclose(result, x)
-        norms = [np.linalg.norm(each[..., pairs], axis=-1) for each in (x, result)]
-        np.testing.assert_allclose(*norms)
-
-
-@pytest.mark.parametrize("found", [("none", "sinusoidal"), ("none", "learned")])
-def test_encodings_are_in_order_and_may_be_missing(monkeypatch, found):
-    keys = ("test_accuracy", "macro_f1", "validation_accuracy", "seconds", "majority")
-    runs = [{"encoding": e, "seed": 0, **dict.fromkeys(keys, 0.5)} for e in found]
-    about = {"command": "c", "date": "d", "machine": "m", "versions": {}}
-    monkeypatch.setattr(documents, "load", lambda name: {"runs": runs, **about})
-    lines = documents.classification().splitlines()[2:4]
-    assert [line.split("`")[1] for line in lines] == [found[1], "none"]

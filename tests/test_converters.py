@@ -202,9 +202,9 @@ def test_layer(name, format):
 # The other layers, beside themselves in Keras.
 
 
-def make_learned(**kwargs):
+def make_learned(max_length=50, **kwargs):
     kwargs = {"initializer": keras.initializers.RandomNormal(seed=0), **kwargs}
-    return make(layer=LearnedPositionalEncoding, max_length=50, **kwargs)
+    return make(layer=LearnedPositionalEncoding, max_length=max_length, **kwargs)
 
 
 def make_rotary(shape, **kwargs):
@@ -275,6 +275,16 @@ def test_beyond_the_learned_table(second, format):
             table = make_learned().layers[-1].get_weights()[0]
             missing[:, :50] = x[:, :50] + table
         check_never_wrong(partial(run, content), arrays, missing)
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+def test_a_learned_table_of_one_row_is_not_that_of_all(format):
+    model = make_learned(1)
+    convert, run = CONVERTERS[format]
+    run = partial(run, convert(model))
+    check_same(run, partial(run_keras, model), [make_arrays(2, 1)], atol=1e-6)
+    for arrays in (make_arrays(2, 3), make_arrays(1, 70)):
+        check_never_wrong(run, arrays, np.full_like(arrays["x"], np.nan))
 
 
 def test_large_table_in_onnx():

@@ -50,6 +50,16 @@ def test_the_page_has_rows():
     assert len(ROWS) == 18
 
 
+@pytest.mark.parametrize(
+    ("model", "max_length"),
+    [("BERT", 512), ("GPT-2", 1024), ("BART", 1026), ("ViT", 197)],
+)
+def test_tables_are_as_long_as_those_of_the_models(model, max_length):
+    # `max_position_embeddings` of the default configs of transformers 5.24.0, BART with
+    # the 2 before, ViT with 14 * 14 patches and the class token.
+    assert layer_of(model).max_length == max_length
+
+
 # Learned rows. All values are of transformers 5.24.0 on torch 2.13.0; all tables of
 # theirs are `wave` of their shape.
 
@@ -199,17 +209,17 @@ def test_turned_queries(model):
 
 
 def test_gpt_neox():
-    # As there, `GPTNeoXRotaryEmbedding` of heads of 64: at the position 5.
-    x = np.broadcast_to(wave(64), (1, 1, 1, 64))
+    # As there, `GPTNeoXRotaryEmbedding` of its default config: at the position 5.
+    x = np.broadcast_to(wave(96), (1, 1, 1, 96))
     result = array(layer_of("GPT-NeoX")(x, positions=[5]))[0, 0, 0]
-    assert_close(result[16:], wave(64)[16:])
+    assert_close(result[24:], wave(96)[24:])
     expected = [
-        [0.63388395, 0.5345878, 0.60326535, -0.66287553],
-        [-0.97872549, -0.29504278, 0.65372694, 0.9898122],
-        [-0.69000447, 0.91487521, -0.80991745, -0.64904279],
-        [0.37171569, 0.9860658, 0.65356463, -0.28633863],
+        [0.64160192, -1.34462881, -0.50581133, -0.52612847, -0.71209276, -0.19705459],
+        [0.64867479, 0.96790612, 0.40308216, -0.54397011, -0.99802363, -0.53559715],
+        [-0.68772143, -0.00991124, 0.43237025, -0.61548936, -1.15617681, -0.77667516],
+        [0.18252555, 0.93565834, 0.84104645, -0.01157129, -0.84853894, -0.90615582],
     ]
-    assert_close(result[:16].reshape(4, 4), expected, 1e-6)
+    assert_close(result[:24].reshape(4, 6), expected, 1e-6)
 
 
 def test_gpt_j():
@@ -328,7 +338,9 @@ def test_keras_hub_sines():
 
 def test_keras_hub_learned_rows():
     # `PositionEmbedding(4)` with the weights `wave(4, 2)`, from `start_index=2`.
-    layer = with_table(layer_of("keras-hub", "PositionEmbedding"), wave(4, 2))
+    layer = layer_of("keras-hub", "PositionEmbedding")
+    assert layer.get_config()["initializer"]["class_name"] == "GlorotUniform"
+    layer = with_table(layer, wave(4, 2))
     expected = [[-0.95892429, -0.27941549], [0.65698659, 0.98935825]]
     assert_close(encode(layer, 2, 2, start_index=2), expected)
 
@@ -363,9 +375,10 @@ HUB = {
 
 @pytest.mark.parametrize("arguments", HUB)
 def test_keras_hub_rotary(arguments):
-    layer = layer_of("keras-hub", "`RotaryEmbedding()`")
+    theirs = layer_of("keras-hub", "`RotaryEmbedding()`").get_config()
     code = keras_hub_arguments()[arguments]
-    layer = type(layer)(**eval(code, {"s": 3.0, "dim": 8, "n": 32}))
+    names = {"s": 3.0, "dim": 8, "n": 32, "w": theirs["max_wavelength"]}
+    layer = keras_pe.RotaryEmbedding(**theirs | eval(code, names))
     result = array(layer(wave(1, 3, 2, 8), positions=[0, 5, 20]))
     assert_close(result[0, 1:, 0], HUB[arguments], 1e-6)
 

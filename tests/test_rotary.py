@@ -122,7 +122,7 @@ def test_position_zero_turns_nothing():
 def test_half_types_are_rounded_once(layout, dtype, error):
     """Also in sums that nearly cancel out, where a half-precision product is lost."""
     x = numbers(1, 300, 2, 16)
-    x = ops.convert_to_numpy(ops.cast(ops.cast(x, dtype[-8:].strip("_")), "float32"))
+    x = ops.convert_to_numpy(ops.cast(ops.cast(x, dtype[-8:]), "float32"))
     call = dict(start_index=np.array(FAR))
     truth = turned(x, range(FAR, FAR + 300), layout=layout)
     result = turn(x, call, layout=layout, dtype=dtype)
@@ -213,10 +213,10 @@ def test_the_default_scaling_is_none():
         call = dict(start_index=start)
         expected = turn(x, call)
         result = turn(x, call, scaling={"rope_type": "default"})
-        np.testing.assert_allclose(result, expected, rtol=0, atol=2e-6)
+        np.testing.assert_array_equal(result, expected)
 
 
-def test_scaling_is_kept_as_it_was_given():
+def test_a_later_change_of_the_scaling_changes_no_layer():
     given = {"type": "linear", "factor": 3.0}
     layer = RotaryEmbedding(scaling=given)
     given["factor"] = 9.0
@@ -366,7 +366,7 @@ def test_no_product_of_matrices(tf):
         (dict(max_wavelength=0), "`max_wavelength` must be a finite real number"),
         (dict(max_wavelength=1, scaling=YARN), "above 1 where there is a `scaling`"),
         (dict(scaling="linear"), "`scaling` must be a dict"),
-        (dict(scaling={"type": "linear"}), "`scaling` .* must have the keys factor"),
+        (dict(scaling={"type": "linear"}), "`scaling` .* lacks factor. It must"),
         (dict(scaling={"type": "dynamic", "factor": 2.0}), "`scaling` .*'dynamic'"),
     ],
     ids=str,

@@ -123,6 +123,11 @@ def test_a_factor_of_one_changes_nothing():
         assert found.attention_factor == 1
 
 
+def test_numbers_of_numpy_are_taken_as_python_s():
+    checked = check_scaling({**YARN, "factor": np.int64(4), "truncate": np.True_})
+    assert [type(checked[key]) for key in ("factor", "truncate")] == [int, bool]
+
+
 def test_older_configs_say_type():
     assert check_scaling(LINEAR) == {"rope_type": "linear", "factor": 4.0}
     both = {**LINEAR, "rope_type": "linear", "mscale": None}
@@ -135,18 +140,35 @@ def test_older_configs_say_type():
     [
         (None, "must be a dict. Received: scaling=None"),
         ("linear", "must be a dict"),
-        ({}, "`rope_type`, one of 'default', 'linear', 'llama3', 'yarn'. Received"),
-        ({"factor": 2.0}, "`rope_type`, one of"),
-        ({"rope_type": "longrope", "factor": 2.0}, "`rope_type`, one of"),
-        ({"rope_type": ["linear"], "factor": 2.0}, "`rope_type`, one of"),
-        ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "`rope_type`, one of"),
+        ({}, "`rope_type` one of 'default', 'linear', 'llama3', 'yarn'. Received"),
+        ({"factor": 2.0}, "`rope_type` one of"),
+        ({"rope_type": "longrope", "factor": 2.0}, "`rope_type` one of"),
+        ({"rope_type": ["linear"], "factor": 2.0}, "`rope_type` one of"),
+        ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "`rope_type` one of"),
         ({"rope_type": "dynamic", "factor": 2.0}, "'dynamic': its rows would depend"),
         ({"type": "dynamic", "factor": 2.0}, "'dynamic': its rows would depend"),
-        ({"rope_type": "linear"}, "the keys factor. Received"),
-        ({**LINEAR, "beta_fast": 3}, "the keys factor. Received"),
-        ({"rope_type": "default", "factor": 2.0}, "the keys of no other. Received"),
-        ({k: v for k, v in LLAMA.items() if "low" not in k}, "low_freq_factor, high_f"),
-        ({**YARN, "short_factor": 3}, "and may have attention_factor, .*truncate"),
+        ({"rope_type": "linear"}, "lacks factor. It must have factor. Received"),
+        (
+            {**LINEAR, "beta_fast": 3},
+            "has no use for beta_fast. It must have factor",
+        ),
+        (
+            {"rope_type": "default", "factor": 2.0},
+            "It must have no other key. Received",
+        ),
+        (
+            {k: v for k, v in LLAMA.items() if "low" not in k},
+            "lacks low_freq_factor. It",
+        ),
+        (
+            {**YARN, "short_factor": 3},
+            "no use for short_factor. .* may have .*truncate",
+        ),
+        (
+            {"rope_type": "linear", "rope_theta": 1e4, "partial_rotary_factor": 0.5},
+            "'linear' lacks factor, has no use for rope_theta .which is for `max_wave"
+            "length`., has no use for partial_rotary_factor .which is for `rotary_dim`",
+        ),
         ({**LINEAR, "factor": "2"}, "a number of at least 1 as its `factor`"),
         ({**LINEAR, "factor": True}, "a number of at least 1 as its `factor`"),
         ({**LINEAR, "factor": 0.5}, "a number of at least 1 as its `factor`"),
