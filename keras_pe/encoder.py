@@ -17,6 +17,7 @@ class Encoder(keras.layers.Layer):
     """
 
     max_length = None  # or how many positions there are
+    _place = "put it after an Embedding layer, not on token ids"
     sequence_axis = -2  # of the steps that `positions` and `start_index` are of
 
     def __init__(self, **kwargs):
@@ -85,8 +86,8 @@ class Encoder(keras.layers.Layer):
             raise ValueError(f"{self._owner} takes a tensor. Received: inputs={inputs}")
         if "float" not in dtype_name(inputs):
             raise ValueError(
-                f"{self._owner} takes a float tensor: put it after an Embedding layer, "
-                f"not on token ids. Received: inputs of dtype {dtype_name(inputs)}"
+                f"{self._owner} takes a float tensor: {self._place}. "
+                f"Received: inputs of dtype {dtype_name(inputs)}"
             )
         if not has_rank(inputs):
             raise ValueError(

@@ -89,6 +89,8 @@ class RotaryEmbedding(Encoder):
         "YaRN: Efficient Context Window Extension of Large Language Models".
     """
 
+    _place = "a query or a key, after its projection"
+
     def __init__(
         self,
         *,

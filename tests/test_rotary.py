@@ -400,6 +400,11 @@ def test_bad_inputs_are_refused(kwargs, shape, message):
         layer.compute_output_shape(shape)
 
 
+def test_ids_are_refused():
+    with pytest.raises(ValueError, match=r"a float tensor: a query or a key, .*int32"):
+        RotaryEmbedding()(np.ones((2, 3, 8), "int32"))
+
+
 def test_another_input_than_the_first_is_looked_at_too():
     layer = RotaryEmbedding()
     layer(np.ones((1, 2, 3, 8), "float32"))
