@@ -46,7 +46,8 @@ def standardize_positions(owner, positions):
     if positions.dtype.kind not in "iu":
         exact = positions.astype("float64")
         if not np.all(np.isfinite(exact) & (exact == np.rint(exact))):
-            return positions
+            # Backends have no longer floats.
+            return exact if positions.dtype.itemsize > 8 else positions
         positions = exact
     _check_int32(owner, "positions", positions)
     return constant(positions.astype("int32"))

@@ -1,9 +1,10 @@
 """The layer that adds the sine/cosine encoding of the places on a grid to its input."""
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_pe.arguments import check_shape, standardize_positions
+from keras_pe.arguments import check_shape, sizes_fit, standardize_positions
 from keras_pe.checks import check_layout, check_size, check_wavelength
 from keras_pe.encoder import Encoder
 from keras_pe.rows import Rows, fit, rows_of_positions
@@ -182,14 +183,17 @@ class AxialPositionalEncoding(Encoder):
         sizes = self._sizes(shape)
         if len(positions.shape) == len(axes) + 1:
             del sizes["batch"]
-        positions = fit(
-            self._owner, "positions", ops.convert_to_tensor(positions), sizes
-        )
+        positions = ops.convert_to_tensor(positions)
+        fits = sizes_fit(ops.shape(positions), sizes)
+        positions = fit(self._owner, "positions", positions, sizes)
         rows = []
         for i, width in enumerate(self._widths(shape[-1], axes)):
             places = ops.take(positions, i, axis=-1)
             rows.append(self._rows(rows_of_positions(self._owner, places), width))
         table = ops.concatenate(rows, axis=-1)
+        if fits is not True:
+            # Where a compiler drops the check, another grid's places are no places.
+            table = ops.where(fits, table, ops.cast(np.nan, table.dtype))
         batch = ops.shape(table)[0] if "batch" in sizes else 1
         middle = [shape[a] if a in axes else 1 for a in range(1, len(shape) - 1)]
         return ops.reshape(table, (batch, *middle, shape[-1]))

@@ -67,9 +67,12 @@ class Encoder(keras.layers.Layer):
 
     def _standardize(self, kwargs):
         if "positions" in kwargs or "start_index" in kwargs:
-            kwargs["positions"], kwargs["start_index"] = standardize(
-                self._owner, kwargs.get("positions"), kwargs.get("start_index", 0)
-            )
+            positions, start = kwargs.get("positions"), kwargs.pop("start_index", 0)
+            positions, start = standardize(self._owner, positions, start)
+            kwargs["positions"] = positions
+            # Unless it is the default, which `jax.checkpoint` would make a tensor.
+            if positions is None:
+                kwargs["start_index"] = start
         return kwargs
 
     @property

@@ -89,6 +89,8 @@ class LearnedPositionalEncoding(Encoder):
             name="embeddings",
             shape=(self.max_length, input_shape[-1]),
             initializer=_sinusoidal if initializer == "sinusoidal" else initializer,
+            # A half-precision table would be rounded before what lies between its rows.
+            autocast=False,
         )
 
     def resized(self, max_length):
@@ -172,10 +174,13 @@ class LearnedPositionalEncoding(Encoder):
         rows = rows.spread()
         index, fraction = rows.whole, rows.fraction
         found = ops.take(table, index, axis=0)
+        found = ops.cast(found, precision_of(self.compute_dtype))
         if fraction is not None:
             after = ops.minimum(index + 1, self.max_length - 1)
+            after = ops.cast(ops.take(table, after, axis=0), found.dtype)
             fraction = ops.expand_dims(ops.cast(fraction, found.dtype), -1)
-            found = found + (ops.take(table, after, axis=0) - found) * fraction
+            between = found * (1 - fraction) + after * fraction
+            found = ops.where(fraction == 0, found, between)
         # Of an index too large a gather makes the last row, unasked.
         valid = ops.expand_dims(rows.valid, -1)
         found = ops.where(valid, found, ops.cast(np.nan, found.dtype))
@@ -185,14 +190,18 @@ class LearnedPositionalEncoding(Encoder):
 def _check_initializer(initializer):
     if isinstance(initializer, str) and initializer == "sinusoidal":
         return initializer
-    try:
-        found = keras.initializers.get(initializer)
-    except (TypeError, ValueError) as error:
-        found = error
+    found = None
+    # Of an array Keras makes a function, which no file can hold.
+    if isinstance(initializer, (str, dict)) or callable(initializer):
+        try:
+            found = keras.initializers.get(initializer)
+        except (TypeError, ValueError) as error:
+            found = error
     if found is None or isinstance(found, Exception) or not callable(found):
         raise ValueError(
             "`initializer` must be 'sinusoidal' or an initializer of Keras, as its "
-            f"name, config or object. Received: initializer={initializer!r}"
+            "name, config or object; a table is for `set_weights`. "
+            f"Received: initializer={initializer!r}"
         )
     return found
 

@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     """
 
     whole: object  # int32 tensor: (), (time,), (batch,) or (batch, time)
-    fraction: object = None  # float tensor, what lies behind the point, or None
+    fraction: object = None  # float tensor, above -1 and below 1, or None
     valid: object = None  # bool tensor that broadcasts against `whole`, or None
     length: object = None  # of each run, int or int32 tensor; None: no runs
 
@@ -106,7 +106,9 @@ def rows_of_positions(owner, positions, max_length=None):
     received = _received_extremes(owner, numbers, max_length)
     numbers = _require(ops.all(within), numbers, received)
     numbers = ops.where(within, numbers, ops.zeros_like(numbers))
-    whole = numbers // 1  # `ops.floor` gives float32 for float64 on torch
+    # Towards 0, so that what is left is exact: of -1e-8, the rest above -1 would be 1.
+    # `ops.floor` gives float32 for float64 on torch.
+    whole = ops.sign(numbers) * (ops.abs(numbers) // 1)
     valid = finite & within
     return Rows(ops.cast(whole, "int32"), fraction=numbers - whole, valid=valid)
 

@@ -21,6 +21,7 @@ _KEYS = {
     ),
 }
 _FLAGS = {"yarn": ("truncate",)}
+_LEAST, _MOST = 1e-18, 1e18  # of all numbers, so that float64 holds what comes of them
 # What newer configs have there, too.
 _ARGUMENTS = {"rope_theta": "max_wavelength", "partial_rotary_factor": "rotary_dim"}
 
@@ -67,7 +68,10 @@ def _llama3(rates, scaling):
     """Slow channels are slowed down, fast ones not, those between by a part."""
     low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
     turns = scaling[_LENGTH] * rates / (2 * math.pi)  # over the original length
-    kept = np.clip((turns - low) / (high - low), 0, 1)
+    if low == high:
+        kept = turns >= low
+    else:
+        kept = np.clip((turns - low) / (high - low), 0, 1)
     return kept * rates + (1 - kept) * rates / scaling["factor"]
 
 
@@ -146,9 +150,9 @@ def check_scaling(scaling):
         )
     for key, value in rest.items():
         _check_value(key, value, key in flags, scaling)
-    if kind == "llama3" and not rest["low_freq_factor"] < rest["high_freq_factor"]:
+    if kind == "llama3" and rest["low_freq_factor"] > rest["high_freq_factor"]:
         raise ValueError(
-            "`scaling` must have a `low_freq_factor` below its `high_freq_factor`. "
+            "`scaling` must have a `low_freq_factor` up to its `high_freq_factor`. "
             f"Received: scaling={scaling!r}"
         )
     return {"rope_type": kind, **rest}
@@ -161,12 +165,12 @@ def _named(key):
 
 
 def _check_value(key, value, is_flag, scaling):
+    least = 1 if key == "factor" else _LEAST
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    least = 1 if key == "factor" else 0
-    good = number and math.isfinite(value) and value >= least and value > 0
-    if not (isinstance(value, bool) if is_flag else good):
-        allowed = "a number of at least 1" if least else "a number above 0"
+    good = isinstance(value, bool) if is_flag else number and least <= value <= _MOST
+    if not good:
+        allowed = "True or False" if is_flag else f"a number in {least:g}..{_MOST:g}"
         raise ValueError(
-            f"`scaling` must have {'True or False' if is_flag else allowed} as its "
-            f"`{key}`. Received: scaling={scaling!r}"
+            f"`scaling` must have {allowed} as its `{key}`. "
+            f"Received: scaling={scaling!r}"
         )

@@ -160,6 +160,31 @@ def test_positions_of_sizes_that_do_not_fit_in_a_graph(tf):
             call(tf.zeros((2, 3, 4, 8)), tf.zeros((*sizes, 2), tf.int32))
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("grid", "axes"), [((2, 3), 2), ((6, 1), 2), ((3, 2), 1), ((3, 2), 3), ((3, 2), 0)]
+)
+def test_compiled_positions_of_another_grid_are_no_places(tf, grid, axes):
+    layer = AxialPositionalEncoding()
+    call = tf.function(
+        lambda x, p: layer(x, positions=p),
+        input_signature=[
+            tf.TensorSpec((None, None, None, 8)),
+            tf.TensorSpec((None, None, None, None), tf.int32),
+        ],
+        jit_compile=True,
+    )
+    x = tf.zeros((1, 3, 2, 8))
+    right = np.moveaxis(np.indices((3, 2), "int32"), 0, -1)[None]
+    expected = layer(x).numpy()
+    np.testing.assert_allclose(call(x, right).numpy(), expected, rtol=0, atol=3e-7)
+    try:
+        result = call(x, np.ones((1, *grid, axes), "int32")).numpy()
+    except (tf.errors.InvalidArgumentError, ValueError):
+        return
+    assert np.isnan(result).all()
+
+
 # The rows of positional-encodings 6.0.3 on TensorFlow 2.21, to 1.2e-7 at these sizes,
 # where all axes have the same even number of channels. Else it gives each the larger
 # number and cuts off what is too much: of 10 channels on two axes, 6 and 4 of 6, so

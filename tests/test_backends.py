@@ -10,6 +10,7 @@ from keras import ops
 from oracle import exact_rows
 from processes import run
 
+import keras_pe
 from keras_pe import PositionalEncoding, turns
 
 
@@ -43,6 +44,27 @@ def test_a_length_that_is_unknown_when_traced(start, max_length):
         np.testing.assert_allclose(
             ops.convert_to_numpy(rows)[1], truth, rtol=0, atol=3e-7
         )
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        PositionalEncoding(),
+        keras_pe.LearnedPositionalEncoding(max_length=9, initializer="sinusoidal"),
+        keras_pe.RotaryEmbedding(),
+    ],
+    ids=lambda layer: layer.name,
+)
+def test_a_call_that_is_taken_again_for_the_gradient(layer):
+    """There JAX makes tensors of all that is given, a default `start_index` too."""
+    x = np.ones((1, 3, 8), "float32")
+    for call in ({}, {"positions": np.array([4, 0, 1])}, {"start_index": 2}):
+        expected = ops.convert_to_numpy(ops.stop_gradient(layer(x, **call)))
+        with keras.RematScope("full"):
+            again = type(layer).from_config(layer.get_config())
+            result = again(x, **call)
+        result = ops.convert_to_numpy(ops.stop_gradient(result))
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6)
 
 
 def test_a_float64_policy_is_never_worse_than_float32():

@@ -135,6 +135,28 @@ def test_weights_are_trained():
     assert layer.trainable_weights == []
 
 
+@pytest.mark.parametrize("dtype", ["float16", "mixed_float16", "mixed_bfloat16"])
+def test_between_rows_it_is_rounded_once(dtype):
+    low, high = 1.0, 1.9
+    layer = make(2, [[low], [high]], dtype=dtype)
+    if not dtype.startswith("mixed"):
+        low, high = (float(value) for value in np.array([low, high], dtype))
+    positions = np.linspace(0, 1, 1001, dtype="float32")
+    x = np.zeros((1, 1001, 1), "float32")
+    result = ops.cast(layer(x, positions=positions), "float32")
+    exact = low + (high - low) * positions.astype("float64")
+    error = {"float16": 2**-11, "bfloat16": 2**-8}[dtype.removeprefix("mixed_")]
+    assert (np.abs(ops.convert_to_numpy(result)[0, :, 0] - exact) <= error + 3e-7).all()
+
+
+@pytest.mark.parametrize("ends", [[3e38, -3e38], [0.0, np.inf]])
+def test_a_row_beside_a_large_one(ends):
+    layer = make(2, [[end] for end in ends])
+    at = ops.convert_to_tensor(np.array([0.0, 0.5], "float32"))
+    result = ops.convert_to_numpy(layer(np.zeros((1, 2, 1), "float32"), positions=at))
+    assert result[0, :, 0].tolist() == [np.float32(ends[0]), sum(ends)]
+
+
 # Another length.
 
 
@@ -190,7 +212,10 @@ def test_weights_of_another_length_are_never_skipped(tmp_path):
 
 @pytest.mark.parametrize(
     "initializer",
-    [None, 3, "nope", {"class_name": "Nope", "config": {}}, [1], object()],
+    [
+        *(None, 3, "nope", [1], object(), np.ones((3, 2))),
+        {"class_name": "Nope", "config": {}},
+    ],
 )
 def test_bad_initializers_are_refused(initializer):
     with pytest.raises(ValueError, match=r"`initializer` must be .*Received: init"):

@@ -2,6 +2,7 @@
 
 import functools
 
+import contract
 import keras
 import numpy as np
 import pytest
@@ -264,6 +265,23 @@ def test_fractional_positions(dtype):
     tensor = ops.convert_to_tensor(positions.astype(dtype))
     rows = PositionalEncoding()(zeros(1, 6, 32), positions=tensor)
     assert_within(3e-7, numpy_of(rows), positions)
+
+
+@pytest.mark.parametrize("jit_compile", contract.JIT_COMPILE)
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_what_lies_just_beside_a_position(dtype, jit_compile):
+    """Of a number just below 0, what is left above -1 rounds to 1."""
+    positions = np.array([-1e-8, -1e-30, 1e-8, 0.0, -0.0, -0.25, -1 - 1e-3], dtype)
+    x = zeros(1, len(positions), 4)
+    inputs = [keras.Input((None, 4)), keras.Input((None,), dtype=dtype)]
+    layer = PositionalEncoding()
+    model = keras.Model(inputs, layer(inputs[0], positions=inputs[1]))
+    model.compile(jit_compile=jit_compile)
+    for result in (
+        layer(x, positions=ops.convert_to_tensor(positions)),
+        model.predict([x, positions[None]], verbose=0),
+    ):
+        assert_within(3e-7, numpy_of(result), positions)
 
 
 @pytest.mark.parametrize("kwargs", [{"max_wavelength": 500.0}, {"layout": "halves"}])

@@ -109,6 +109,16 @@ def test_llama3_in_loops():
     assert cases == {"fast", "slow", "between"}
 
 
+def test_llama3_without_a_band_between():
+    """As in the config of Llama 4 Scout: some rates are kept, the others slowed."""
+    plain = rotary_rates(64, 5e5)
+    scaling = check_scaling({**LLAMA, "low_freq_factor": 1.0, "high_freq_factor": 1.0})
+    found = scaled_rates(64, 5e5, scaling).rates
+    slow = 2 * math.pi / plain > 8192
+    assert 0 < slow.sum() < 32
+    np.testing.assert_array_equal(found, np.where(slow, plain / 8, plain))
+
+
 def test_yarn_keeps_the_fast_and_slows_the_slow_ones():
     found = scaled_rates(128, 1e4, check_scaling(YARN)).rates / rotary_rates(128, 1e4)
     assert found[0] == 1 and found[-1] == pytest.approx(1 / 4)
@@ -169,14 +179,16 @@ def test_older_configs_say_type():
             "'linear' lacks factor, has no use for rope_theta .which is for `max_wave"
             "length`., has no use for partial_rotary_factor .which is for `rotary_dim`",
         ),
-        ({**LINEAR, "factor": "2"}, "a number of at least 1 as its `factor`"),
-        ({**LINEAR, "factor": True}, "a number of at least 1 as its `factor`"),
-        ({**LINEAR, "factor": 0.5}, "a number of at least 1 as its `factor`"),
-        ({**LINEAR, "factor": math.nan}, "a number of at least 1 as its `factor`"),
-        ({**YARN, "factor": math.inf}, "a number of at least 1 as its `factor`"),
-        ({**YARN, "beta_slow": 0}, "a number above 0 as its `beta_slow`"),
+        ({**LINEAR, "factor": "2"}, "a number in 1..1e.18 as its `factor`"),
+        ({**LINEAR, "factor": True}, "a number in 1..1e.18 as its `factor`"),
+        ({**LINEAR, "factor": 0.5}, "a number in 1..1e.18 as its `factor`"),
+        ({**LINEAR, "factor": math.nan}, "a number in 1..1e.18 as its `factor`"),
+        ({**YARN, "factor": math.inf}, "a number in 1..1e.18 as its `factor`"),
+        ({**YARN, "beta_slow": 0}, "a number in 1e-18..1e.18 as its `beta_slow`"),
         ({**YARN, "truncate": 1}, "True or False as its `truncate`"),
-        ({**LLAMA, "low_freq_factor": 4.0}, "`low_freq_factor` below its `high_freq"),
+        ({**LINEAR, "factor": 10**400}, "a number in 1..1e.18 as its `factor`"),
+        ({**YARN, "attention_factor": 1e300}, "1e-18..1e.18 as its `attention_factor`"),
+        ({**LLAMA, "low_freq_factor": 4.5}, "`low_freq_factor` up to its `high_freq"),
     ],
     ids=str,
 )

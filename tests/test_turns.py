@@ -221,7 +221,8 @@ def test_rows_that_are_not_valid_are_nan(maker, dtype):
 )
 def test_rows_with_a_fraction(max_wavelength, bound):
     whole = [0, -1, 7, 1000, 2**22, -(2**22), 2**30]
-    parts = np.array([0, 0.5, 0.25, 0.999, 2**-20], "float32")
+    parts = [0, 0.5, 0.25, 0.999, 2**-20, -0.5, -0.999, 2**-24 - 1, -(2.0**-40)]
+    parts = np.array(parts, "float32")
     pairs = list(itertools.product(whole, parts))
     fraction = ops.convert_to_tensor(np.array([part for _, part in pairs]))
     ours = at([p for p, _ in pairs], 8, max_wavelength, fraction=fraction)
