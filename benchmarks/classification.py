@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.measure import save
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "text_classification.py"
-ENCODINGS = ("sinusoidal", "learned", "none")
+ENCODINGS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 SEEDS = (0, 1, 2)
 
 

@@ -136,9 +136,10 @@ def make_parser():
     )
     add(
         "--encoding",
-        choices=("sinusoidal", "learned", "none"),
+        choices=("sinusoidal", "learned", "rotary", "alibi", "relative", "none"),
         default="sinusoidal",
-        help="what the model knows of positions",
+        help="what the model knows of positions: added to the embeddings (the first "
+        "two), or in the attention (the next three)",
     )
     add("--blocks", type=int, default=1, help="attention blocks")
     add("--heads", type=int, default=4, help="attention heads, a divisor of DIM")
@@ -200,6 +201,11 @@ def check_options(args):
         raise InputError(
             "`--dim` must be a multiple of `--heads`. "
             f"Received: --dim {args.dim} --heads {args.heads}"
+        )
+    if args.encoding == "rotary" and args.dim // args.heads % 2:
+        raise InputError(
+            "`--encoding rotary` turns pairs of features: `--dim` divided by `--heads` "
+            f"must be even. Received: --dim {args.dim} --heads {args.heads}"
         )
 
 
@@ -397,10 +403,19 @@ def make_classifier(vocabulary, classes, args):
         x = keras_pe.LearnedPositionalEncoding(
             max_length=args.length, initializer=rows
         )(x)
+    rotary = keras_pe.RotaryEmbedding() if args.encoding == "rotary" else None
+    bias = None
+    if args.encoding == "alibi":
+        bias = keras_pe.ALiBi(num_heads=args.heads)(ids)
+    elif args.encoding == "relative":
+        bias = keras_pe.RelativePositionBias(num_heads=args.heads)(ids)
     x = layers.Dropout(args.dropout)(x)
     for _ in range(args.blocks):
         y = layers.LayerNormalization()(x)
-        y = layers.MultiHeadAttention(args.heads, args.dim // args.heads)(y, y)
+        attend = keras_pe.MultiHeadAttention(
+            args.heads, args.dim // args.heads, rotary=rotary
+        )
+        y = attend(y, y, bias=bias)
         y = layers.Dropout(args.dropout)(y)
         # Not `x + y`, which loses the mask.
         x = layers.Add()([x, y])

@@ -37,27 +37,29 @@ def standardize(owner, positions, start_index):
     return None, constant(start.astype("int32")) if start.ndim else int(start)
 
 
-def standardize_positions(owner, positions):
+def standardize_positions(owner, positions, name="positions"):
     """Return `positions` as `standardize` does."""
     if not is_plain(positions):
-        _check_kind(owner, "positions", positions, _NUMBERS)
+        _check_kind(owner, name, positions, _NUMBERS)
         return positions
-    positions = _as_array(owner, "positions", positions, _NUMBERS)
+    positions = _as_array(owner, name, positions, _NUMBERS)
     if positions.dtype.kind not in "iu":
         exact = positions.astype("float64")
         if not np.all(np.isfinite(exact) & (exact == np.rint(exact))):
             # Backends have no longer floats.
             return exact if positions.dtype.itemsize > 8 else positions
         positions = exact
-    _check_int32(owner, "positions", positions)
+    _check_int32(owner, name, positions)
     return constant(positions.astype("int32"))
 
 
-def check_call(owner, batch, time, positions, start_index, max_length):
+def check_call(
+    owner, batch, time, positions, start_index, max_length, name="positions"
+):
     """Raise ValueError for what shapes and a plain `start_index` show."""
     if positions is not None:
         allowed = [{"time": time}, {"batch": batch, "time": time}]
-        check_shape(owner, "positions", positions, allowed)
+        check_shape(owner, name, positions, allowed)
     elif not isinstance(start_index, int):
         check_shape(owner, "start_index", start_index, [{}, {"batch": batch}])
     else:

@@ -51,6 +51,24 @@ def check_layout(value):
     return str(value)
 
 
+def check_initializer(value, others=""):
+    """Return an initializer of Keras, or raise ValueError that names `others` too."""
+    found = None
+    # Of an array Keras makes a function, which no file can hold.
+    if isinstance(value, (str, dict)) or callable(value):
+        try:
+            found = keras.initializers.get(value)
+        except (TypeError, ValueError) as error:
+            found = error
+    if found is None or isinstance(found, Exception) or not callable(found):
+        raise ValueError(
+            f"`initializer` must be {others}an initializer of Keras, as its name, "
+            "config or object; a table is for `set_weights`. "
+            f"Received: initializer={value!r}"
+        )
+    return found
+
+
 def _is_bool(value):
     # NumPy's bools and tensors of bool too answer to `__index__` or to `float`.
     bools = hasattr(value, "dtype") and dtype_name(value) == "bool"

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_pe.checks import check_size, tensorflow_mode
+from keras_pe.checks import check_initializer, check_size, tensorflow_mode
 from keras_pe.encoder import Encoder
 from keras_pe.recipe import sinusoids
 from keras_pe.turns import precision_of
@@ -80,7 +80,9 @@ class LearnedPositionalEncoding(Encoder):
     def __init__(self, *, max_length, initializer="uniform", **kwargs):
         super().__init__(**kwargs)
         self.max_length = check_size("max_length", max_length, maximum=2**31)
-        self.initializer = _check_initializer(initializer)
+        if not (isinstance(initializer, str) and initializer == "sinusoidal"):
+            initializer = check_initializer(initializer, "'sinusoidal' or ")
+        self.initializer = initializer
 
     def build(self, input_shape):
         super().build(input_shape)
@@ -185,25 +187,6 @@ class LearnedPositionalEncoding(Encoder):
         valid = ops.expand_dims(rows.valid, -1)
         found = ops.where(valid, found, ops.cast(np.nan, found.dtype))
         return ops.cast(found, self.compute_dtype)
-
-
-def _check_initializer(initializer):
-    if isinstance(initializer, str) and initializer == "sinusoidal":
-        return initializer
-    found = None
-    # Of an array Keras makes a function, which no file can hold.
-    if isinstance(initializer, (str, dict)) or callable(initializer):
-        try:
-            found = keras.initializers.get(initializer)
-        except (TypeError, ValueError) as error:
-            found = error
-    if found is None or isinstance(found, Exception) or not callable(found):
-        raise ValueError(
-            "`initializer` must be 'sinusoidal' or an initializer of Keras, as its "
-            "name, config or object; a table is for `set_weights`. "
-            f"Received: initializer={initializer!r}"
-        )
-    return found
 
 
 def _sinusoidal(shape, dtype=None):

@@ -81,8 +81,9 @@ def _run(session, tensors, signature, inputs):
             f"`samples` must be answered by the exported {signature!r}. Received: "
             f"inputs of the shapes {shapes}, which failed: {error.message}"
         ) from error
+    batches = [array.shape[:1] for array in inputs.values() if array.ndim]
     for name, output in outputs.items():
-        if output.shape[:1] != (len(next(iter(inputs.values()))),):
+        if output.shape[:1] not in batches:
             raise ValueError(
                 "Each output must have the batch as its first axis. Received: inputs "
                 f"of the shapes {shapes}, and {name!r} of shape {output.shape}"

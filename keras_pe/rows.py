@@ -41,7 +41,7 @@ class Rows(NamedTuple):
         return Rows(whole + steps, valid=valid)
 
 
-def find_rows(owner, batch, time, positions, start_index, max_length):
+def find_rows(owner, batch, time, positions, start_index, max_length, name="positions"):
     """Return the `Rows` of a call to a layer, its numbers checked.
 
     Args:
@@ -50,6 +50,7 @@ def find_rows(owner, batch, time, positions, start_index, max_length):
         positions: None, or a tensor or array `(time,)` or `(batch, time)`.
         start_index: Python int, or an int tensor, `()` or `(batch,)`.
         max_length: None, or the number of positions that there are.
+        name: Of the argument `positions`.
 
     Returns:
         `Rows`. Its `whole` is a Python int where `start_index` is one.
@@ -59,7 +60,7 @@ def find_rows(owner, batch, time, positions, start_index, max_length):
         wanted = {"batch": batch, "time": time}
         if len(positions.shape) == 1:
             del wanted["batch"]
-        positions = fit(owner, "positions", positions, wanted)
+        positions = fit(owner, name, positions, wanted)
         # Even where a compiler drops that check, one row is never broadcast to all.
         positions = ops.reshape(positions, (*ops.shape(positions)[:-1], time))
         return rows_of_positions(owner, positions, max_length)

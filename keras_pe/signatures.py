@@ -22,7 +22,7 @@ def make(model, labels=None):
     Returns:
         A function of one tensor for each input, which gives a dict of tensors, and a
         list of `tf.TensorSpec`s: the names, dtypes and shapes of the inputs, their
-        batch unknown.
+        batch unknown where they have one.
 
     Raises:
         ValueError: If the model is not built, or its inputs cannot be named.
@@ -37,9 +37,14 @@ def make(model, labels=None):
         return _named(outputs) if labels is None else _labelled(outputs, labels)
 
     return serve, [
-        tf.TensorSpec((None, *tensor.shape[1:]), tensor.dtype, name=tensor.name)
+        tf.TensorSpec(_of_any_batch(tensor.shape), tensor.dtype, name=tensor.name)
         for tensor in keras.tree.flatten(inputs)
     ]
+
+
+def _of_any_batch(shape):
+    """Return a shape with its batch unknown; a scalar, for all rows, has none."""
+    return (None, *shape[1:]) if shape else ()
 
 
 def _check_inputs(inputs):

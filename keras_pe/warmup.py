@@ -38,7 +38,7 @@ def requests(samples, signatures):
         for rows in zip(*(samples[name] for name in specs), strict=True):
             named = zip(specs, rows, strict=True)
             inputs = {name: _fit(name, row, specs[name]) for name, row in named}
-            if len({len(array) for array in inputs.values()}) > 1:
+            if len({len(array) for array in inputs.values() if array.ndim}) > 1:
                 shapes = {name: array.shape for name, array in inputs.items()}
                 raise ValueError(
                     "The inputs of one request must be as many rows each. Received: "
@@ -101,7 +101,7 @@ def _fit(name, row, spec):
         raise _misfit(name, spec, f"{row!r:.80}") from error
     if array.ndim == spec.shape.rank - 1:
         array = array[None]
-    if not spec.shape.is_compatible_with(array.shape) or not len(array):
+    if not spec.shape.is_compatible_with(array.shape) or array.shape[:1] == (0,):
         raise _misfit(name, spec, f"an array of shape {array.shape}")
     return array
 

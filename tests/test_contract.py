@@ -5,6 +5,7 @@ import inspect
 import contract
 import keras
 import pytest
+from attending import Attending
 
 import keras_pe
 
@@ -48,20 +49,24 @@ CASES = {
 }
 SHAPES = {"": (4, 5, 6), "-odd": (2, 9, 7), "-grid": (2, 3, 5, 8)}
 REFUSED = {("RotaryEmbedding", "-odd")}  # which turns pairs of features
-CHECKS = [check for name, check in vars(contract).items() if name.startswith("check_")]
-NEEDS_TENSORFLOW = {contract.check_serves_without_keras}
-# These fix the layout of the input themselves, or cost a process each.
+HOUSE_RULES = [
+    check for name, check in vars(contract).items() if name.startswith("check_")
+]
+CHECKS = [*keras_pe.contract.CHECKS, *HOUSE_RULES]
+# These cost a process each, or do not depend on the shape.
 ONE_SHAPE = {
-    contract.check_mask_reaches_the_next_layer,
-    contract.check_reloads_bit_for_bit_in_another_process,
-    contract.check_serves_without_keras,
+    keras_pe.contract.check_mask_reaches_the_next_layer,
+    keras_pe.contract.check_reloads_bit_for_bit,
+    keras_pe.contract.check_serves_without_keras,
+    *HOUSE_RULES,
 }
 
 
 def _parameters():
     parameters = []
     for check in CHECKS:
-        marks = [pytest.mark.tensorflow] if check in NEEDS_TENSORFLOW else []
+        needs_tensorflow = check in keras_pe.contract.NEED_TENSORFLOW
+        marks = [pytest.mark.tensorflow] if needs_tensorflow else []
         for case in CASES:
             for shape in list(SHAPES)[: 1 if check in ONE_SHAPE else None]:
                 if (case, shape) in REFUSED:
@@ -74,22 +79,55 @@ def _parameters():
 
 
 @pytest.mark.parametrize(("check", "case", "shape"), _parameters())
-def test_contract(check, case, shape, tmp_path):
+def test_contract(check, case, shape):
     layer, arguments, others = CASES[case]
-    extra = {}
-    wanted = inspect.signature(check).parameters
-    if "other" in wanted:
-        extra["other"] = lambda **kwargs: layer(**{**others, **kwargs})
-    if "folder" in wanted:
-        extra["folder"] = tmp_path
-    check(lambda **kwargs: layer(**{**arguments, **kwargs}), shape, **extra)
+    made = layer(**arguments), shape, layer(**others)
+    check(keras_pe.contract.Case(*made, roundings=1))
+
+
+# Half precision has its own tests: products of attention are rounded many times.
+OF_ATTENTION = [
+    pytest.param(
+        check,
+        marks=[pytest.mark.tensorflow]
+        if check in keras_pe.contract.NEED_TENSORFLOW
+        else [],
+        id=check.__name__.removeprefix("check_"),
+    )
+    for check in keras_pe.contract.CHECKS
+    if check is not keras_pe.contract.check_half_precision_is_float32_rounded
+]
+
+
+@pytest.mark.parametrize("check", OF_ATTENTION)
+@pytest.mark.parametrize("way", ["alibi", "relative", "rotary"])
+def test_contract_of_attention(check, way):
+    made = Attending(way), (4, 5, 6), Attending(way, seed=1)
+    check(keras_pe.contract.Case(*made, max_length=64))
+
+
+IN_ATTENTION = {
+    keras_pe.ALiBi: {"num_heads": 2},
+    keras_pe.RelativePositionBias: {"num_heads": 2},
+    keras_pe.MultiHeadAttention: {"num_heads": 2, "key_dim": 4},
+}
+
+
+@pytest.mark.parametrize("layer", IN_ATTENTION)
+def test_house_rules_in_attention(layer):
+    made = layer(**IN_ATTENTION[layer])
+    case = keras_pe.contract.Case(made, (4, 5, 6))
+    contract.check_docstring_names_every_argument(case)
+    if layer is not keras_pe.MultiHeadAttention:  # which has Keras's arguments, too
+        contract.check_config_holds_nothing_else(case)
+        contract.check_arguments_are_keyword_only(case)
 
 
 def test_every_public_layer_has_a_case():
     public = [getattr(keras_pe, name) for name in keras_pe.__all__]
     layers = {value for value in public if inspect.isclass(value)}
     assert all(issubclass(layer, keras.layers.Layer) for layer in layers)
-    assert layers == {layer for layer, _, _ in CASES.values()}
+    assert layers == {layer for layer, _, _ in CASES.values()} | {*IN_ATTENTION}
 
 
 def test_public_names():
@@ -100,7 +138,7 @@ def test_public_names():
         if not name.startswith("_")
         and getattr(value, "__module__", "").startswith("keras_pe")
     }
-    assert exported | {"analysis", "serving"} == set(keras_pe.__all__)
+    assert exported | {"analysis", "serving", "testing"} == set(keras_pe.__all__)
     assert keras_pe.__version__.count(".") == 2
 
 
@@ -108,7 +146,7 @@ def test_public_functions_document_their_arguments():
     functions = [getattr(keras_pe, n) for n in keras_pe.__all__ if n != "analysis"]
     functions = [f for f in functions if inspect.isfunction(f)]
     functions += [keras_pe.analysis.shift_matrix, keras_pe.analysis.offset_similarity]
-    functions += [keras_pe.serving.export]
+    functions += [keras_pe.serving.export, keras_pe.testing.check_layer]
     for function in functions:
         sections = contract.sections_of(function.__doc__)
         assert sections["Args"] == list(inspect.signature(function).parameters)

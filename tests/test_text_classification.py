@@ -130,6 +130,7 @@ def test_bad_data_is_refused(make, message, tmp_path, monkeypatch, capsys):
         (["--blocks", "-1"], "`--blocks` must be at least 0. Received: -1"),
         (["--heads", "0"], "`--heads` must be at least 1. Received: 0"),
         (["--heads", "5"], "multiple of `--heads`. Received: --dim 64 --heads 5"),
+        (["--heads", "64", "--encoding", "rotary"], "must be even. Received: --dim 64"),
         (["--max-tokens", "2"], "`--max-tokens` must be at least 3. Received: 2"),
         (["--length", "0"], "`--length` must be at least 1. Received: 0"),
         (["--dropout", "nan"], "`--dropout` must be at least 0 and below 1. .* nan"),
@@ -221,15 +222,19 @@ def test_errors_come_before_tensorflow(tmp_path):
 # The classifier of ids, untrained.
 
 
-@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "none"])
+ENCODINGS = ["sinusoidal", "learned", "rotary", "alibi", "relative", "none"]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
 def test_padding_does_not_change_a_score(encoding):
     options = ["--encoding", encoding, "--blocks", "3", "--dim", "8"]
     args = example.make_parser().parse_args(options)
     classifier = example.make_classifier(10, 2, args)
-    short = classifier.predict(np.array([[5, 6]]), verbose=0)
-    padded = classifier.predict(np.array([[5, 6, 0, 0, 0]]), verbose=0)
+    short = classifier.predict(np.array([[5, 6, 7]]), verbose=0)
+    padded = classifier.predict(np.array([[5, 6, 7, 0, 0]]), verbose=0)
     np.testing.assert_allclose(padded, short, atol=1e-5)
-    swapped = classifier.predict(np.array([[6, 5]]), verbose=0)
+    # Backwards it would be the same to ALiBi, which knows distances alone.
+    swapped = classifier.predict(np.array([[6, 5, 7]]), verbose=0)
     assert np.allclose(swapped, short, atol=1e-5) == (encoding == "none")
 
 

@@ -76,6 +76,22 @@ def test_each_row_is_a_request(tf, tmp_path, model, samples, expected):
         assert [array.tolist() for array in arrays] == expected
 
 
+def test_an_input_of_one_number_is_for_all_rows(tf, tmp_path):
+    x = keras.Input((None,), name="x")
+    start = keras.Input(batch_shape=(), dtype="int32", name="start")
+    model = keras.Model([x, start], x + keras.ops.cast(start, "float32"))
+    samples = {"x": [[1.0, 2.0], np.ones((3, 1))], "start": [5, np.int32(7)]}
+    version = export(model, tmp_path, samples=samples)
+    for (_, inputs), wanted in zip(records(version), (5, 7), strict=True):
+        assert inputs["start"].shape == () and inputs["start"] == wanted
+    serve = tf.saved_model.load(str(version)).signatures["serving_default"]
+    given = {"x": tf.ones((2, 3)), "start": tf.constant(4)}
+    assert serve(**given)["output_0"].numpy().tolist() == [[5.0] * 3] * 2
+    samples["start"] = [[5], [7]]
+    with pytest.raises(ValueError, match=r"for the input 'start'.*Received: an array"):
+        export(model, tmp_path, samples=samples)
+
+
 class Frame:
     """Has rows as an array, and names of columns as an iterable, as in pandas."""
 

@@ -1,0 +1,404 @@
+"""Keras's attention, which takes positions: turned, as a bias, and with a cache."""
+
+import functools
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_pe.arguments import check_shape, standardize, standardize_positions
+from keras_pe.cache import check_cache, check_start, empty_cache, written
+from keras_pe.checks import check_size
+from keras_pe.rotary import RotaryEmbedding
+from keras_pe.rows import fit
+from keras_pe.turns import precision_of
+
+_NEVER = np.float32(-1e30)  # in place of the score of a key that is masked
+_ALONE = ("use_gate", "sliding_window", "attention_axes")
+
+
+@keras.saving.register_keras_serializable(package="keras_pe")
+class MultiHeadAttention(keras.layers.MultiHeadAttention):
+    """Keras's layer of that name, which takes relative positions and a cache.
+
+    `rotary` turns queries and keys after their projection, `bias` is added to their
+    scores, and `cache` holds the keys and values of the steps before, so that a decoder
+    goes on step by step. Without these it is Keras's own layer, bit for bit.
+
+    >>> import numpy as np
+    >>> x = np.random.default_rng(0).normal(size=(1, 5, 8))
+    >>> layer = MultiHeadAttention(2, 4, rotary=RotaryEmbedding())
+    >>> whole = layer(x, x, use_causal_mask=True)
+    >>> cache = layer.init_cache(batch_size=1, max_length=5)
+    >>> for step in range(5):
+    ...     token = x[:, step : step + 1]
+    ...     last, cache = layer(token, token, start_index=step, cache=cache)
+    >>> np.allclose(last[:, 0], whole[:, -1], atol=1e-5)
+    True
+
+    Args:
+        num_heads: Integer of at least 1.
+        key_dim: Integer of at least 1: the features of a query and a key in each head.
+        rotary: None, or a `RotaryEmbedding` with steps at axis 1.
+        **kwargs: The other arguments of `keras.layers.MultiHeadAttention`, by their
+            names. Its gates, sliding windows and attention axes go with neither of the
+            three.
+
+    Call arguments:
+        query: Float tensor `(batch, query, d_model)`.
+        value: Float tensor `(batch, key, d_model)`.
+        key: Such a tensor, or None for `value`.
+        query_mask: Bool tensor `(batch, query)`. By itself the mask of the input.
+        value_mask: Bool tensor `(batch, key)`, as the former.
+        key_mask: Bool tensor `(batch, key)`, as the former.
+        attention_mask: Bool tensor `(batch, query, key)`, True where a query may look;
+            or one with the heads before, or without a batch.
+        return_attention_scores: True to return the probabilities, too.
+        training: True for dropout.
+        use_causal_mask: True to hide the keys after a query.
+        bias: None, or a float tensor `(1 or batch, num_heads, query, key)` to add to
+            the scores, as `ALiBi` and `RelativePositionBias` make it. With a cache it
+            has a key for each slot.
+        positions: Int or float tensor, array or list, `(query,)` or `(batch, query)`:
+            where `rotary` turns query and key to. None counts from `start_index`.
+        start_index: Int, or int tensor of shape `()`: the position of the first query,
+            and the slot of a cache that it goes to.
+        cache: None, or what `init_cache` or the last call returned.
+
+    Input shape:
+        `(batch, time, d_model)`, and any other that Keras's layer takes, where it is
+        alone.
+
+    Output shape:
+        That of the query; then, if asked for, probabilities `(batch, num_heads, query,
+        key)`; then, if given, the cache with the new steps in it.
+
+    Raises:
+        ValueError: for an argument not as above, or one that does not fit; for a cache
+            that is full. Where only a running TensorFlow graph knows, it is
+            `tf.errors.InvalidArgumentError`; where a compiler drops that check, an
+            output of NaN and the cache as it was.
+
+    References:
+        Vaswani et al., 2017, "Attention Is All You Need", section 3.2; and those of
+        `RotaryEmbedding`, `ALiBi` and `RelativePositionBias`.
+    """
+
+    def __init__(self, num_heads, key_dim, *, rotary=None, **kwargs):
+        num_heads = check_size("num_heads", num_heads)
+        key_dim = check_size("key_dim", key_dim)
+        # Keras would cast a bias and positions to a half type before `call`. What is
+        # projected the projections cast.
+        super().__init__(num_heads, key_dim, autocast=False, **kwargs)
+        self.rotary = rotary
+        self._alone = [name for name in _ALONE if kwargs.get(name)]
+        # A built layer of Keras says so of the axis that all of its inputs have.
+        if kwargs.get("attention_axes") in (1, (1,), [1]):
+            self._alone.remove("attention_axes")
+        if rotary is not None:
+            self._check_rotary()
+        # Not that of Keras's layer, which is no public one.
+        policy = self.dtype_policy
+        self.dropping = keras.layers.Dropout(self.dropout, seed=self.seed, dtype=policy)
+
+    def build(self, query_shape, value_shape, key_shape=None):
+        super().build(query_shape, value_shape, key_shape)
+        # Unlike Keras's layer, this one leaves the masks on its inputs.
+        for dense in (self.query_dense, self.key_dense, self.value_dense):
+            dense.supports_masking = True
+
+    def init_cache(self, batch_size, max_length):
+        """Return an empty cache, to be given to the first call.
+
+        Args:
+            batch_size: Integer of at least 1.
+            max_length: Integer of at least 1: the number of slots, one for each step of
+                the text, prompt and padding included.
+
+        Returns:
+            A dict of tensors: "key" and "value" of the compute dtype, `(batch_size,
+            max_length, num_heads, ...)`, and "mask" `(batch_size, max_length)`, True
+            where a slot holds a step that counts.
+
+        Raises:
+            ValueError: If an argument is not as above.
+        """
+        batch_size = check_size("batch_size", batch_size)
+        max_length = check_size("max_length", max_length)
+        dims = self.num_heads, self.key_dim, self.value_dim
+        return empty_cache(batch_size, max_length, *dims, self.compute_dtype)
+
+    def __call__(self, *args, **kwargs):
+        # Before Keras converts the arguments: on JAX that cuts int64 to int32.
+        if "positions" in kwargs or "start_index" in kwargs:
+            kwargs["positions"], kwargs["start_index"] = self._standardize(
+                kwargs.get("positions"),
+                kwargs.get("start_index", 0),
+                kwargs.get("cache"),
+            )
+        return super().__call__(*args, **kwargs)
+
+    def call(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        *,
+        bias=None,
+        positions=None,
+        start_index=0,
+        cache=None,
+    ):
+        key = value if key is None else key
+        positions, start_index = self._check(
+            query, value, key, bias, positions, start_index, cache
+        )
+        if self._is_plain(bias, cache):
+            return super().call(
+                query,
+                value,
+                key,
+                query_mask=query_mask,
+                value_mask=value_mask,
+                key_mask=key_mask,
+                attention_mask=attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+                use_causal_mask=use_causal_mask,
+            )
+        query, key = self.query_dense(query), self.key_dense(key)
+        value, valid, start = self.value_dense(value), None, 0
+        if self.rotary is not None:
+            at = {} if positions is not None else {"start_index": start_index}
+            query = self.rotary(query, positions=positions, **at)
+            key = self.rotary(key, positions=positions, **at)
+        kept = _all(value_mask, key_mask)
+        if cache is not None:
+            steps = {"key": key, "value": value, "mask": kept}
+            cache, start, valid = written(self._owner, cache, steps, start_index)
+            key, value, kept = (cache[name] for name in ("key", "value", "mask"))
+        mask = _all(_between(query_mask, kept), _with_heads(attention_mask))
+        output, scores = self._attend(
+            query,
+            key,
+            value,
+            bias,
+            mask,
+            start if use_causal_mask else None,
+            training,
+            return_attention_scores,
+        )
+        output = self.output_dense(output)
+        if valid is not None:
+            output = ops.where(valid, output, ops.cast(np.nan, output.dtype))
+        results = [output]
+        if return_attention_scores:
+            results.append(scores)
+        if cache is not None:
+            results.append(cache)
+        return tuple(results) if len(results) > 1 else output
+
+    def compute_output_spec(
+        self,
+        query,
+        value,
+        key=None,
+        query_mask=None,
+        value_mask=None,
+        key_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=None,
+        use_causal_mask=False,
+        *,
+        bias=None,
+        positions=None,
+        start_index=0,
+        cache=None,
+    ):
+        key = value if key is None else key
+        self._check(query, value, key, bias, positions, start_index, cache)
+        shape = self.compute_output_shape(query.shape, value.shape, key.shape)
+        results = [keras.KerasTensor(shape, self.compute_dtype)]
+        if return_attention_scores:
+            keys = key if cache is None else cache["key"]
+            shape = query.shape[0], self.num_heads, query.shape[1], keys.shape[1]
+            results.append(keras.KerasTensor(shape, self.compute_dtype))
+        if cache is not None:
+            results.append(
+                {
+                    name: keras.KerasTensor(slots.shape, slots.dtype)
+                    for name, slots in cache.items()
+                }
+            )
+        return tuple(results) if len(results) > 1 else results[0]
+
+    def get_config(self):
+        rotary = self.rotary
+        if rotary is not None:
+            rotary = keras.saving.serialize_keras_object(rotary)
+        return {**super().get_config(), "rotary": rotary}
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if isinstance(config.get("rotary"), dict):
+            rotary = keras.saving.deserialize_keras_object(config["rotary"])
+            config["rotary"] = rotary
+        return cls(**config)
+
+    @property
+    def _owner(self):
+        return f"{type(self).__name__} layer '{self.name}'"
+
+    def _attend(self, query, key, value, bias, mask, first, training, with_scores):
+        """Return the heads' outputs, `(batch, query, num_heads, ...)`, and scores.
+
+        `first` is the position of the first query among the keys, under a causal mask,
+        or None.
+        """
+        dropped = training and self.dropout > 0
+        fused = bias is None and not (dropped or with_scores)
+        fused = fused and self.value_dim == self.key_dim  # or it fails on JAX
+        causal = fused and mask is None and isinstance(first, int) and first == 0
+        if first is not None and not causal:
+            steps = ops.shape(query)[1], ops.shape(key)[1]
+            mask = _all(mask, _causal(*steps, first))
+        if fused:
+            # With a mask, what some devices have for this drops it, or a part of it.
+            flash = keras.config.is_flash_attention_enabled() if mask is None else False
+            output = ops.dot_product_attention(
+                query, key, value, mask=mask, is_causal=causal, flash_attention=flash
+            )
+            return output, None
+        query = query * ops.cast(self.key_dim**-0.5, query.dtype)
+        scores = ops.einsum("btnh,bsnh->bnts", query, key)
+        scores = ops.cast(scores, precision_of(self.compute_dtype))
+        if bias is not None:
+            axes = "batch", "heads", "query", "key"
+            sizes = dict(zip(axes, ops.shape(scores), strict=True))
+            bias = fit(self._owner, "bias", bias, sizes)
+            # Even where a compiler drops that check, one row is never added to all.
+            shape = ops.shape(bias)[0], *ops.shape(scores)[1:]
+            bias = ops.reshape(bias, shape)
+            scores = scores + ops.cast(bias, scores.dtype)
+        if mask is not None:
+            scores = ops.where(mask, scores, ops.cast(_NEVER, scores.dtype))
+        scores = ops.cast(ops.softmax(scores), self.compute_dtype)
+        dropped = self.dropping(scores, training=training)
+        return ops.einsum("bnts,bsnh->btnh", dropped, value), scores
+
+    def _is_plain(self, bias, cache):
+        return self.rotary is None and bias is None and cache is None
+
+    def _standardize(self, positions, start_index, cache):
+        if cache is None:
+            return standardize(self._owner, positions, start_index)
+        # With a cache both are allowed: a start says the slot, positions the turn.
+        _, start_index = standardize(self._owner, None, start_index)
+        if positions is not None:
+            positions = standardize_positions(self._owner, positions)
+        return positions, start_index
+
+    def _check(self, query, value, key, bias, positions, start_index, cache):
+        """Raise for what is known before the numbers; return standard arguments."""
+        positions, start_index = self._standardize(positions, start_index, cache)
+        started = not (isinstance(start_index, int) and start_index == 0)
+        if self.rotary is None and (
+            positions is not None or (started and cache is None)
+        ):
+            raise ValueError(
+                f"{self._owner} has no `rotary`, which alone takes `positions`; a bias "
+                "has its own, and `start_index` else is for a cache. Received: "
+                f"positions={positions}, start_index={start_index}"
+            )
+        if self._is_plain(bias, cache):
+            return positions, start_index
+        self._check_alone()
+        shapes = [tuple(side.shape) for side in (query, value, key)]
+        if {len(shape) for shape in shapes} != {3}:
+            raise ValueError(
+                f"{self._owner} with a `rotary`, a `bias` or a `cache` takes inputs "
+                f"(batch, time, d_model). Received: inputs of shape {shapes}"
+            )
+        batch, queries, keys = shapes[0][0], shapes[0][1], shapes[2][1]
+        alike = self.rotary is not None or cache is not None
+        if alike and None not in (queries, keys) and queries != keys:
+            raise ValueError(
+                f"{self._owner} with a `rotary` or a `cache` takes a query and a key "
+                f"of the same steps. Received: {queries} and {keys} steps"
+            )
+        if cache is not None:
+            dims = self.num_heads, self.key_dim, self.value_dim
+            keys = check_cache(self._owner, cache, batch, *dims)
+            check_start(self._owner, start_index, batch, queries, keys)
+        if bias is not None:
+            self._check_bias(bias, batch, queries, keys)
+        return positions, start_index
+
+    def _check_alone(self):
+        if self._alone:
+            raise ValueError(
+                f"{self._owner} takes `rotary`, `bias` and `cache` only without "
+                f"{', '.join(f'`{name}`' for name in _ALONE)}. "
+                f"Received: {', '.join(f'`{name}`' for name in self._alone)}"
+            )
+
+    def _check_rotary(self):
+        if not isinstance(self.rotary, RotaryEmbedding):
+            raise ValueError(
+                "`rotary` must be a RotaryEmbedding, or None. "
+                f"Received: rotary={self.rotary!r}"
+            )
+        if self.rotary.sequence_axis not in (1, -3):
+            raise ValueError(
+                "`rotary` must have its `sequence_axis` at 1, for queries are (batch, "
+                "time, heads, dim) here. "
+                f"Received: sequence_axis={self.rotary.sequence_axis}"
+            )
+        self._check_alone()
+        # It knows what it cannot turn.
+        self.rotary.compute_output_shape((None, None, self.num_heads, self.key_dim))
+
+    def _check_bias(self, bias, batch, queries, keys):
+        sizes = {
+            "batch": batch,
+            "heads": self.num_heads,
+            "query": queries,
+            "key": keys,
+        }
+        check_shape(self._owner, "bias", bias, [sizes])
+
+
+def _all(*masks):
+    """Return where all masks that are not None are True, or None."""
+    masks = [mask for mask in masks if mask is not None]
+    return functools.reduce(ops.logical_and, masks) if masks else None
+
+
+def _between(query, key):
+    """Return masks `(batch, time)` of both sides as one, `(batch, 1, query, key)`."""
+    query = None if query is None else query[:, None, :, None]
+    key = None if key is None else key[:, None, None, :]
+    return _all(query, key)
+
+
+def _with_heads(mask):
+    """Return an attention mask with an axis for the heads, and one for the batch."""
+    while mask is not None and len(mask.shape) < 4:
+        mask = ops.expand_dims(mask, -3)
+    return None if mask is None else ops.cast(mask, "bool")
+
+
+def _causal(queries, keys, first):
+    """Return which keys are not after a query, `(1, 1, query, key)`."""
+    query = ops.arange(queries, dtype="int32") + first
+    key = ops.arange(keys, dtype="int32")
+    return (key <= ops.expand_dims(query, -1))[None, None]
