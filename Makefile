@@ -39,6 +39,7 @@ numbers: .venv/benchmark
 	$(VENV) -m benchmarks.promises
 	$(VENV) -m benchmarks.ways
 	$(VENV) -m benchmarks.family
+	$(VENV) -m benchmarks.attention
 	$(VENV) -m benchmarks.device_check
 	$(VENV) -m benchmarks.profile
 	$(VENV) -m benchmarks.example

@@ -176,6 +176,21 @@ def serving():
     return table(rows) + note + source(result)
 
 
+def attention():
+    """Return what a training step and a decode step of attention cost."""
+    result = load("attention")
+    ways = list(result["training"][0]["ratios"])
+    rows = [["a step of", "mode", "at", *ways]]
+    for found in result["training"]:
+        cells = [ratio(found["ratios"][way]) for way in ways]
+        rows.append(["training", found["mode"], name_of(found["shape"]), *cells])
+    for found in result["decoding"]:
+        cells = [ratio(found["ratios"][way]) for way in ways]
+        at = f"batch {found['batch']}, {found['slots']:,} slots"
+        rows.append(["decoding", found["mode"], at, *cells])
+    return table(rows) + source(result)
+
+
 def load(name):
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
@@ -203,6 +218,7 @@ TABLES = {
         ways,
         classification,
         family,
+        attention,
         devices,
         profile,
         example,

@@ -8,12 +8,13 @@ from keras import ops
 
 from keras_pe.arguments import check_shape, standardize, standardize_positions
 from keras_pe.cache import check_cache, check_start, empty_cache, written
-from keras_pe.checks import check_size
+from keras_pe.checks import check_size, dtype_name, has_rank, is_dense, is_plain
 from keras_pe.rotary import RotaryEmbedding
 from keras_pe.rows import fit
 from keras_pe.turns import precision_of
 
-_NEVER = np.float32(-1e30)  # in place of the score of a key that is masked
+_NEVER = np.finfo("float32").min  # in place of the score of a key that is masked
+_SCORES = ("batch", "heads", "query", "key")
 _ALONE = ("use_gate", "sliding_window", "attention_axes")
 
 
@@ -23,7 +24,9 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
 
     `rotary` turns queries and keys after their projection, `bias` is added to their
     scores, and `cache` holds the keys and values of the steps before, so that a decoder
-    goes on step by step. Without these it is Keras's own layer, bit for bit.
+    goes on step by step. Without these it is Keras's own layer, bit for bit; only that
+    with `dropout` and no `seed` it takes one more from Keras's generator. With any of
+    them it leaves the masks on its inputs.
 
     >>> import numpy as np
     >>> x = np.random.default_rng(0).normal(size=(1, 5, 8))
@@ -52,7 +55,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         value_mask: Bool tensor `(batch, key)`, as the former.
         key_mask: Bool tensor `(batch, key)`, as the former.
         attention_mask: Bool tensor `(batch, query, key)`, True where a query may look;
-            or one with the heads before, or without a batch.
+            or `(query, key)`, or `(batch, num_heads, query, key)`. With a cache it has
+            a key for each slot.
         return_attention_scores: True to return the probabilities, too.
         training: True for dropout.
         use_causal_mask: True to hide the keys after a query.
@@ -89,8 +93,9 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         key_dim = check_size("key_dim", key_dim)
         # Keras would cast a bias and positions to a half type before `call`. What is
         # projected the projections cast.
-        super().__init__(num_heads, key_dim, autocast=False, **kwargs)
+        super().__init__(num_heads, key_dim, **{**kwargs, "autocast": False})
         self.rotary = rotary
+        self._flash = kwargs.get("flash_attention")
         self._alone = [name for name in _ALONE if kwargs.get(name)]
         # A built layer of Keras says so of the axis that all of its inputs have.
         if kwargs.get("attention_axes") in (1, (1,), [1]):
@@ -157,8 +162,11 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         cache=None,
     ):
         key = value if key is None else key
+        if bias is not None and is_plain(bias):
+            bias = ops.convert_to_tensor(np.asarray(bias))
+        masks = query_mask, value_mask, key_mask, attention_mask
         positions, start_index = self._check(
-            query, value, key, bias, positions, start_index, cache
+            query, value, key, masks, bias, positions, start_index, cache
         )
         if self._is_plain(bias, cache):
             return super().call(
@@ -173,6 +181,11 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 training=training,
                 use_causal_mask=use_causal_mask,
             )
+        key, value = self._of_one_length(query, key, value, cache)
+        batch, steps, keys = *ops.shape(query)[:2], ops.shape(key)[1]
+        query_mask = _of_steps(self._owner, "query_mask", query_mask, batch, steps)
+        value_mask = _of_steps(self._owner, "value_mask", value_mask, batch, keys)
+        key_mask = _of_steps(self._owner, "key_mask", key_mask, batch, keys)
         query, key = self.query_dense(query), self.key_dense(key)
         value, valid, start = self.value_dense(value), None, 0
         if self.rotary is not None:
@@ -181,10 +194,14 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             key = self.rotary(key, positions=positions, **at)
         kept = _all(value_mask, key_mask)
         if cache is not None:
-            steps = {"key": key, "value": value, "mask": kept}
-            cache, start, valid = written(self._owner, cache, steps, start_index)
+            new = {"key": key, "value": value, "mask": kept}
+            cache, start, valid = written(self._owner, cache, new, start_index)
             key, value, kept = (cache[name] for name in ("key", "value", "mask"))
-        mask = _all(_between(query_mask, kept), _with_heads(attention_mask))
+            keys = key.shape[1]
+        if attention_mask is not None:
+            sizes = {"batch": batch, "query": steps, "key": keys}
+            attention_mask = _with_heads(self._owner, attention_mask, sizes)
+        mask = _all(_between(query_mask, kept), attention_mask)
         output, scores = self._attend(
             query,
             key,
@@ -224,7 +241,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         cache=None,
     ):
         key = value if key is None else key
-        self._check(query, value, key, bias, positions, start_index, cache)
+        masks = query_mask, value_mask, key_mask, attention_mask
+        self._check(query, value, key, masks, bias, positions, start_index, cache)
         shape = self.compute_output_shape(query.shape, value.shape, key.shape)
         results = [keras.KerasTensor(shape, self.compute_dtype)]
         if return_attention_scores:
@@ -264,30 +282,27 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         `first` is the position of the first query among the keys, under a causal mask,
         or None.
         """
-        dropped = training and self.dropout > 0
-        fused = bias is None and not (dropped or with_scores)
-        fused = fused and self.value_dim == self.key_dim  # or it fails on JAX
-        causal = fused and mask is None and isinstance(first, int) and first == 0
-        if first is not None and not causal:
+        causal = isinstance(first, int) and first == 0
+        if mask is None and bias is None and (causal or first is None):
+            dropped = training and self.dropout > 0
+            # Of another width, values fail on JAX.
+            if not (dropped or with_scores) and self.value_dim == self.key_dim:
+                # Alone: with a mask or a bias, what some devices have for this drops
+                # it, or a part of it.
+                flash = self._flash or keras.config.is_flash_attention_enabled()
+                output = ops.dot_product_attention(
+                    query, key, value, is_causal=causal, flash_attention=flash
+                )
+                return output, None
+        if first is not None:
             steps = ops.shape(query)[1], ops.shape(key)[1]
             mask = _all(mask, _causal(*steps, first))
-        if fused:
-            # With a mask, what some devices have for this drops it, or a part of it.
-            flash = keras.config.is_flash_attention_enabled() if mask is None else False
-            output = ops.dot_product_attention(
-                query, key, value, mask=mask, is_causal=causal, flash_attention=flash
-            )
-            return output, None
-        query = query * ops.cast(self.key_dim**-0.5, query.dtype)
         scores = ops.einsum("btnh,bsnh->bnts", query, key)
         scores = ops.cast(scores, precision_of(self.compute_dtype))
+        scores = scores * self.key_dim**-0.5
         if bias is not None:
-            axes = "batch", "heads", "query", "key"
-            sizes = dict(zip(axes, ops.shape(scores), strict=True))
-            bias = fit(self._owner, "bias", bias, sizes)
-            # Even where a compiler drops that check, one row is never added to all.
-            shape = ops.shape(bias)[0], *ops.shape(scores)[1:]
-            bias = ops.reshape(bias, shape)
+            sizes = dict(zip(_SCORES, ops.shape(scores), strict=True))
+            bias = _fitted(self._owner, "bias", bias, sizes)
             scores = scores + ops.cast(bias, scores.dtype)
         if mask is not None:
             scores = ops.where(mask, scores, ops.cast(_NEVER, scores.dtype))
@@ -307,7 +322,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             positions = standardize_positions(self._owner, positions)
         return positions, start_index
 
-    def _check(self, query, value, key, bias, positions, start_index, cache):
+    def _check(self, query, value, key, masks, bias, positions, start_index, cache):
         """Raise for what is known before the numbers; return standard arguments."""
         positions, start_index = self._standardize(positions, start_index, cache)
         started = not (isinstance(start_index, int) and start_index == 0)
@@ -322,26 +337,49 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         if self._is_plain(bias, cache):
             return positions, start_index
         self._check_alone()
-        shapes = [tuple(side.shape) for side in (query, value, key)]
-        if {len(shape) for shape in shapes} != {3}:
-            raise ValueError(
-                f"{self._owner} with a `rotary`, a `bias` or a `cache` takes inputs "
-                f"(batch, time, d_model). Received: inputs of shape {shapes}"
-            )
-        batch, queries, keys = shapes[0][0], shapes[0][1], shapes[2][1]
+        for side in (query, value, key):
+            if not (is_dense(side) and has_rank(side) and len(side.shape) == 3):
+                raise ValueError(
+                    f"{self._owner} with a `rotary`, a `bias` or a `cache` takes dense "
+                    f"inputs (batch, time, d_model). Received: {side}"
+                )
+        sizes = dict(zip(("rows", "steps"), query.shape[:2], strict=True))
         alike = self.rotary is not None or cache is not None
-        if alike and None not in (queries, keys) and queries != keys:
-            raise ValueError(
-                f"{self._owner} with a `rotary` or a `cache` takes a query and a key "
-                f"of the same steps. Received: {queries} and {keys} steps"
-            )
+        of_key = sizes if alike else {**sizes, "steps": key.shape[1]}
+        for name, side in (("key", key), ("value", value)):
+            wanted = {**of_key, "features": side.shape[2]}
+            check_shape(self._owner, name, side, [wanted])
+        batch, queries, keys = *query.shape[:2], key.shape[1]
+        for name, mask, steps in zip(
+            ("query_mask", "value_mask", "key_mask"),
+            masks,
+            (queries, keys, keys),
+            strict=False,
+        ):
+            if mask is not None:
+                wanted = {"batch": batch, "time": steps}
+                check_shape(self._owner, name, mask, [wanted])
         if cache is not None:
             dims = self.num_heads, self.key_dim, self.value_dim
-            keys = check_cache(self._owner, cache, batch, *dims)
+            keys = check_cache(self._owner, cache, batch, *dims, self.compute_dtype)
             check_start(self._owner, start_index, batch, queries, keys)
+        sizes = {"batch": batch, "query": queries, "key": keys}
+        if masks[-1] is not None:
+            forms = _forms_of_mask(sizes, self.num_heads)
+            check_shape(self._owner, "attention_mask", masks[-1], forms)
         if bias is not None:
-            self._check_bias(bias, batch, queries, keys)
+            self._check_bias(bias, sizes)
         return positions, start_index
+
+    def _of_one_length(self, query, key, value, cache):
+        """Return key and value, checked where only a running graph knows sizes."""
+        sizes = dict(zip(("rows", "steps"), ops.shape(query)[:2], strict=True))
+        if self.rotary is None and cache is None:
+            sizes["steps"] = ops.shape(key)[1]
+        return [
+            _fitted(self._owner, name, side, {**sizes, "features": side.shape[2]})
+            for name, side in (("key", key), ("value", value))
+        ]
 
     def _check_alone(self):
         if self._alone:
@@ -367,14 +405,39 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         # It knows what it cannot turn.
         self.rotary.compute_output_shape((None, None, self.num_heads, self.key_dim))
 
-    def _check_bias(self, bias, batch, queries, keys):
-        sizes = {
-            "batch": batch,
-            "heads": self.num_heads,
-            "query": queries,
-            "key": keys,
-        }
-        check_shape(self._owner, "bias", bias, [sizes])
+    def _check_bias(self, bias, sizes):
+        if "float" not in dtype_name(bias):
+            raise ValueError(
+                f"{self._owner}: `bias` must be of floats. A mask is for "
+                f"`attention_mask`. Received: bias of dtype {dtype_name(bias)}"
+            )
+        batch, *rest = sizes.items()
+        wanted = dict([batch, ("heads", self.num_heads), *rest])
+        check_shape(self._owner, "bias", bias, [wanted])
+
+
+def _fitted(owner, name, tensor, sizes):
+    """Return a tensor whose sizes are checked, also where they are not known yet."""
+    tensor = fit(owner, name, tensor, sizes)
+    # Even where a compiler drops that check, one row is never taken for all.
+    first, *rest = sizes.values()
+    first = ops.shape(tensor)[0] if "batch" in sizes else first
+    return ops.reshape(tensor, (first, *rest))
+
+
+def _of_steps(owner, name, mask, batch, steps):
+    if mask is None:
+        return None
+    mask = ops.cast(ops.convert_to_tensor(mask), "bool")
+    return _fitted(owner, name, mask, {"batch": batch, "time": steps})
+
+
+def _forms_of_mask(sizes, num_heads):
+    """Return the sizes that an attention mask may have: without a batch, or heads."""
+    (batch, rows), *rest = sizes.items()
+    forms = [dict(rest), sizes]
+    forms += [{batch: rows, "heads": n, **dict(rest)} for n in (1, num_heads)]
+    return forms
 
 
 def _all(*masks):
@@ -390,11 +453,14 @@ def _between(query, key):
     return _all(query, key)
 
 
-def _with_heads(mask):
+def _with_heads(owner, mask, sizes):
     """Return an attention mask with an axis for the heads, and one for the batch."""
-    while mask is not None and len(mask.shape) < 4:
+    mask = ops.cast(ops.convert_to_tensor(mask), "bool")
+    while len(mask.shape) < 4:
         mask = ops.expand_dims(mask, -3)
-    return None if mask is None else ops.cast(mask, "bool")
+    (batch, rows), *rest = sizes.items()
+    sizes = {batch: rows, "heads": mask.shape[1], **dict(rest)}
+    return _fitted(owner, "attention_mask", mask, sizes)
 
 
 def _causal(queries, keys, first):

@@ -3,7 +3,8 @@
 from keras import ops
 
 from keras_pe.arguments import check_call
-from keras_pe.rows import find_rows
+from keras_pe.checks import dtype_name
+from keras_pe.rows import find_rows, fit
 
 
 def empty_cache(batch, slots, num_heads, key_dim, value_dim, dtype):
@@ -15,23 +16,26 @@ def empty_cache(batch, slots, num_heads, key_dim, value_dim, dtype):
     }
 
 
-def check_cache(owner, cache, batch, num_heads, key_dim, value_dim):
+def check_cache(owner, cache, batch, num_heads, key_dim, value_dim, dtype):
     """Return how many slots a cache has, or raise ValueError if it is another's."""
     dims = {"key": (num_heads, key_dim), "value": (num_heads, value_dim), "mask": ()}
-    shapes = {
-        name: tuple(getattr(tensor, "shape", ()))
+    found = {
+        name: (dtype_name(tensor), tuple(tensor.shape))
         for name, tensor in (cache.items() if isinstance(cache, dict) else ())
+        if hasattr(tensor, "dtype")
     }
+    shapes = {name: shape for name, (_, shape) in found.items()}
     sizes = {shape[1] for shape in shapes.values() if len(shape) > 1}
     right = {*shapes} == {*dims} and len(sizes) == 1 and None not in sizes
     for name, wanted in dims.items() if right else ():
         right = right and shapes[name][2:] == wanted
+        right = right and found[name][0] == ("bool" if name == "mask" else dtype)
         right = right and (batch is None or shapes[name][0] in (None, batch))
     if not right:
         raise ValueError(
             f"{owner} takes a `cache` as its `init_cache` makes it, for a batch of "
-            f"{batch}, {num_heads} heads, and {key_dim} and {value_dim} features. "
-            f"Received: a cache of {shapes or cache}"
+            f"{batch}, {num_heads} heads, {key_dim} and {value_dim} features, and the "
+            f"dtype {dtype}. Received: a cache of {found or cache}"
         )
     return sizes.pop()
 
@@ -43,7 +47,11 @@ def check_start(owner, start_index, batch, steps, slots):
             f"{owner}: `start_index` must be one number where there is a `cache`. "
             f"Received: start_index of shape {tuple(start_index.shape)}"
         )
-    check_call(owner, batch, steps, None, start_index, slots)
+    check_call(_named(owner), batch, steps, None, start_index, slots)
+
+
+def _named(owner):
+    return f"{owner}, in its `cache`,"
 
 
 def written(owner, cache, steps, start_index):
@@ -65,7 +73,13 @@ def written(owner, cache, steps, start_index):
     """
     slots = cache["key"].shape[1]
     batch, time = ops.shape(steps["key"])[:2]
-    rows = find_rows(owner, batch, time, None, start_index, slots)
+    if isinstance(time, int) and time == 0:
+        return cache, start_index, None
+    rows = find_rows(_named(owner), batch, time, None, start_index, slots)
+    cache = {
+        name: fit(owner, "cache", old, {"rows": batch, "slots": slots, **_rest(old)})
+        for name, old in cache.items()
+    }
     if steps["mask"] is None:
         steps = {**steps, "mask": ops.ones((batch, time), "bool")}
     step = ops.arange(slots, dtype="int32") - rows.whole
@@ -75,7 +89,16 @@ def written(owner, cache, steps, start_index):
     step = ops.clip(step, 0, ops.maximum(rows.length - 1, 0))
     result = {}
     for name, old in cache.items():
+        # Even where a compiler drops that check, the batch is that of the steps.
+        old = ops.reshape(old, (batch, *ops.shape(old)[1:]))
         is_new = ops.reshape(new, (1, slots) + (1,) * (len(old.shape) - 2))
-        latest = ops.cast(ops.take(steps[name], step, axis=1), old.dtype)
+        # One step goes to one slot, and needs no choice of its own.
+        one = isinstance(time, int) and time == 1
+        latest = steps[name] if one else ops.take(steps[name], step, axis=1)
+        latest = ops.cast(latest, old.dtype)
         result[name] = ops.where(is_new, latest, old)
     return result, rows.whole, rows.valid
+
+
+def _rest(tensor):
+    return {f"axis {i}": tensor.shape[i] for i in range(2, len(tensor.shape))}

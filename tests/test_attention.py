@@ -351,6 +351,62 @@ def test_a_full_cache_in_a_graph(tf, start, jit_compile):
         np.testing.assert_array_equal(array(after[name]), array(cache[name]))
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", JIT_COMPILE)
+@pytest.mark.parametrize(
+    ("query", "key", "mask", "slots"),
+    [
+        ((2, 1), (2, 3), (2, 3), (2, 5)),
+        ((2, 3), (2, 1), (2, 1), (2, 5)),
+        ((2, 3), (1, 3), (2, 3), (2, 5)),
+        ((2, 3), (2, 3), (2, 5), (2, 5)),
+        ((2, 3), (2, 3), (2, 1), (2, 5)),
+        ((2, 3), (2, 3), (2, 3), (1, 5)),
+        ((1, 3), (1, 3), (1, 3), (2, 5)),
+    ],
+    ids=str,
+)
+def test_sizes_that_do_not_fit_in_a_graph(tf, query, key, mask, slots, jit_compile):
+    layer = make(rotary=RotaryEmbedding())
+    layer.build((None, None, WIDTH), (None, None, WIDTH))
+    cache = layer.init_cache(slots[0], slots[1])
+    specs = [
+        tf.TensorSpec((None, None, WIDTH)),
+        tf.TensorSpec((None, None, WIDTH)),
+        tf.TensorSpec((None, None), tf.bool),
+        {n: tf.TensorSpec((None, *c.shape[1:]), c.dtype) for n, c in cache.items()},
+    ]
+
+    @tf.function(input_signature=specs, jit_compile=jit_compile)
+    def call(query, key, mask, cache):
+        return layer(query, key, value_mask=mask, cache=cache, start_index=1)
+
+    right = tf.ones((2, 3, WIDTH)), tf.ones((2, 3, WIDTH)), tf.ones((2, 3), tf.bool)
+    assert np.isfinite(call(*right, layer.init_cache(2, 5))[0]).all()
+    wrong = tf.ones((*query, WIDTH)), tf.ones((*key, WIDTH)), tf.ones(mask, tf.bool)
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        call(*wrong, cache)
+
+
+def test_no_steps_leave_a_cache_as_it_was():
+    layer, x = make(), numbers(2, 2, WIDTH)
+    _, cache = layer(x, x, cache=layer.init_cache(2, 5))
+    output, after = layer(x[:, :0], x[:, :0], cache=cache, start_index=2)
+    assert output.shape == (2, 0, WIDTH)
+    for name in cache:
+        np.testing.assert_array_equal(array(after[name]), array(cache[name]))
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32", "bool"])
+def test_masks_of_numbers_are_masks(dtype):
+    layer, x = make(rotary=RotaryEmbedding()), numbers(2, 3, WIDTH)
+    mask = np.array([[1, 1, 0], [1, 0, 1]]).astype(dtype)
+    result = layer(x, x, value_mask=ops.convert_to_tensor(mask))
+    wide = mask.astype(bool)[:, None, None]
+    expected, _ = attend(layer, x, x, mask=wide, places=range(3))
+    np.testing.assert_allclose(array(result), expected, rtol=0, atol=2e-6)
+
+
 # Saving.
 
 
@@ -387,6 +443,19 @@ def test_rotary_comes_back_from_the_config():
     assert again.get_config() == config
     assert again.rotary.get_config() == layer.rotary.get_config()
     assert make().get_config()["rotary"] is None
+
+
+def test_weights_of_eight_bits():
+    """In one process: Keras 3.15 loads no file of its own such layer either."""
+    x = keras.Input((None, 16))
+    y = make(2, 8, rotary=RotaryEmbedding())(x, x)
+    y = make(2, 8)(y, y, bias=ALiBi(num_heads=2)(y))
+    model, given = keras.Model(x, y), numbers(2, 9, 16)
+    expected = array(model(given))
+    model.quantize("int8")
+    result = array(model(given))
+    assert (result != expected).any()
+    np.testing.assert_allclose(result, expected, rtol=0, atol=0.05)
 
 
 # What is refused.
@@ -431,13 +500,23 @@ TURNING = dict(rotary=RotaryEmbedding())
         ({}, dict(cache=make(3).init_cache(2, 5)), "takes a `cache` as"),
         ({}, dict(cache=make(dim=2).init_cache(2, 5)), "takes a `cache` as"),
         ({}, dict(cache=CACHE, start_index=[0, 1]), "one number where"),
-        ({}, dict(cache=CACHE, value=ONES[:, :2]), "same steps"),
-        (TURNING, dict(value=ONES[:, :2]), "same steps"),
+        ({}, dict(cache=CACHE, value=ONES[:, :2]), r"`key` must be of shape \(rows"),
+        (TURNING, dict(value=ONES[:, :2]), r"`key` must be of shape \(rows, steps"),
         (TURNING, dict(positions=[0, 1]), "`positions` must be of"),
         (TURNING, dict(positions=[0, 1, 2], start_index=1), "not both"),
         (dict(attention_axes=(1, 2)), dict(cache=CACHE), "`attention_axes`"),
+        ({}, dict(cache=CACHE, value=np.ones((1, 3, WIDTH))), "`key` must be of shape"),
+        ({}, dict(cache=CACHE, key=ONES, value=ONES[:, :2]), "`value` and `key`"),
+        ({}, dict(cache=CACHE, value_mask=np.ones((2, 5))), "`value_mask` must be of"),
+        (TURNING, dict(query_mask=np.ones((2, 1))), "`query_mask` must be of shape"),
+        (TURNING, dict(key_mask=np.ones(3)), "`key_mask` must be of shape"),
+        (TURNING, dict(attention_mask=np.ones((2, 1, 1))), "`attention_mask` must be"),
+        (TURNING, dict(attention_mask=np.ones(3)), "`attention_mask` must be of shape"),
+        ({}, dict(cache=CACHE, attention_mask=np.ones((2, 3))), "`attention_mask`"),
+        ({}, dict(bias=np.ones((1, 2, 3, 3), bool)), "`bias` must be of floats"),
+        ({}, dict(bias=1.5), "`bias` must be of shape"),
+        ({}, dict(cache=dict(CACHE, key=ops.cast(CACHE["key"], "int8"))), "the dtype"),
     ],
-    ids=str,
 )  # fmt: skip
 def test_bad_calls_are_refused(kwargs, call, message):
     layer = make(**kwargs)

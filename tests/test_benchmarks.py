@@ -286,3 +286,14 @@ def test_the_results_are_of_the_whole_family():
     records = json.loads((RESULTS / "family.json").read_text("utf-8"))["family"]
     wanted = [name for member in MEMBERS for name in (member.name, member.peer)]
     assert [record["candidate"] for record in records] == wanted
+
+
+@pytest.mark.tensorflow
+def test_steps_of_attention_are_timed():
+    from benchmarks import attention
+
+    how = {"rounds": 2, "seconds": 0.001}
+    found = attention.training("graph", (1, 4, attention.WIDTH), **how)
+    assert list(found["ratios"]) == list(attention.WAYS)
+    found = attention.decoding("graph", 1, 8, **how)
+    assert list(found.get("ratios", attention.WAYS)) == list(attention.WAYS)

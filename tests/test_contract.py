@@ -53,21 +53,33 @@ HOUSE_RULES = [
     check for name, check in vars(contract).items() if name.startswith("check_")
 ]
 CHECKS = [*keras_pe.contract.CHECKS, *HOUSE_RULES]
-# These cost a process each, or do not depend on the shape.
-ONE_SHAPE = {
-    keras_pe.contract.check_mask_reaches_the_next_layer,
+# These cost a process each: seconds.
+IN_A_PROCESS = {
     keras_pe.contract.check_reloads_bit_for_bit,
     keras_pe.contract.check_serves_without_keras,
+}
+ONE_SHAPE = {
+    keras_pe.contract.check_mask_reaches_the_next_layer,
+    *IN_A_PROCESS,
     *HOUSE_RULES,
 }
+
+
+def marks_of(check, is_long=False):
+    """Return the marks of a check: of a like case, in a process, it is a long one."""
+    marks = []
+    if check in keras_pe.contract.NEED_TENSORFLOW:
+        marks.append(pytest.mark.tensorflow)
+    if is_long and check in IN_A_PROCESS:
+        marks.append(pytest.mark.long)
+    return marks
 
 
 def _parameters():
     parameters = []
     for check in CHECKS:
-        needs_tensorflow = check in keras_pe.contract.NEED_TENSORFLOW
-        marks = [pytest.mark.tensorflow] if needs_tensorflow else []
         for case in CASES:
+            marks = marks_of(check, is_long=f"{case}-every-argument" in CASES)
             for shape in list(SHAPES)[: 1 if check in ONE_SHAPE else None]:
                 if (case, shape) in REFUSED:
                     continue
@@ -89,18 +101,17 @@ def test_contract(check, case, shape):
 OF_ATTENTION = [
     pytest.param(
         check,
-        marks=[pytest.mark.tensorflow]
-        if check in keras_pe.contract.NEED_TENSORFLOW
-        else [],
-        id=check.__name__.removeprefix("check_"),
+        way,
+        marks=marks_of(check, is_long=way != "rotary"),
+        id=f"{way}-{check.__name__.removeprefix('check_')}",
     )
     for check in keras_pe.contract.CHECKS
+    for way in ("alibi", "relative", "rotary")
     if check is not keras_pe.contract.check_half_precision_is_float32_rounded
 ]
 
 
-@pytest.mark.parametrize("check", OF_ATTENTION)
-@pytest.mark.parametrize("way", ["alibi", "relative", "rotary"])
+@pytest.mark.parametrize(("check", "way"), OF_ATTENTION)
 def test_contract_of_attention(check, way):
     made = Attending(way), (4, 5, 6), Attending(way, seed=1)
     check(keras_pe.contract.Case(*made, max_length=64))

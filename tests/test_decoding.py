@@ -59,8 +59,8 @@ def test_64_tokens(encoding, dtype):
     ids = decode(decoder, PROMPTS, LENGTH, step)
     assert ids.shape == (2, LENGTH) and len(np.unique(ids)) > VOCABULARY // 5
     backend = keras.config.backend()
-    # A compiler leaves out roundings to bfloat16, which tell near scores apart.
-    error = 0.02 if backend == "jax" and dtype != "float32" else 0
+    # Products of other sizes, and compilers, round to bfloat16 at other places.
+    error = 0 if dtype == "float32" else 0.02
     assert_the_whole_agrees(decoder, ids, 6, error)
     # Of the first text without the padding, too.
     assert_the_whole_agrees(decoder, ids[:1, 3:], 3, error)

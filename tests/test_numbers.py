@@ -2,7 +2,6 @@
 
 import functools
 
-import contract
 import keras
 import numpy as np
 import pytest
@@ -10,6 +9,7 @@ from keras import ops
 from oracle import exact_rows, exact_rows_fast
 
 from keras_pe import PositionalEncoding, positional_encoding
+from keras_pe.contract import JIT_COMPILE
 from keras_pe.recipe import sinusoids
 
 BACKEND = keras.config.backend()
@@ -267,7 +267,7 @@ def test_fractional_positions(dtype):
     assert_within(3e-7, numpy_of(rows), positions)
 
 
-@pytest.mark.parametrize("jit_compile", contract.JIT_COMPILE)
+@pytest.mark.parametrize("jit_compile", JIT_COMPILE)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 def test_what_lies_just_beside_a_position(dtype, jit_compile):
     """Of a number just below 0, what is left above -1 rounds to 1."""

@@ -30,7 +30,8 @@ def buckets(layer, query, key=None, **call):
 
 # transformers 5.24.0 on torch 2.13.0: `T5Attention._relative_position_bucket`, the
 # first distance of each bucket, for keys before the query. It agrees at all distances
-# up to `max_distance + 5`, and for all of 124 arguments tried.
+# up to `max_distance + 5`, and for all of 124 arguments tried. keras-hub 0.32.0 too, by
+# `T5MultiHeadAttention._relative_position_bucket`, for the first two.
 FIRST = {
     (32, 128, True): [0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91],
     (32, 128, False): [*range(17), 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87,
