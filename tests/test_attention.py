@@ -435,6 +435,16 @@ def test_one_bias_for_two_blocks_stays_one(tmp_path):
         assert np.abs(array(other(x)) - before).max() > 1e-3
 
 
+@pytest.mark.tensorflow
+def test_one_bias_for_two_blocks_is_exported(tf, tmp_path):
+    model, x = shared_bias_model(), numbers(2, 5, WIDTH)
+    model.export(tmp_path / "served", verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "served"))
+    np.testing.assert_allclose(array(served.serve(x)), array(model(x)), atol=1e-6)
+    # The bias, and eight weights of each attention.
+    assert len(served.variables) == len(model.weights) == 17
+
+
 def test_rotary_comes_back_from_the_config():
     scaling = {"rope_type": "linear", "factor": 2.0}
     layer = make(rotary=RotaryEmbedding(scaling=scaling, name="turn"), name="it")

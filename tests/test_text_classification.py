@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 from classifier import SCRIPT, TEXTS, example, train, write_texts
+from cpp import ask
 from processes import run
 
 import keras_pe
@@ -271,6 +272,28 @@ def test_results_are_complete_and_plausible(data, trained):
 
 
 @pytest.mark.long
+@pytest.mark.long
+@pytest.mark.parametrize("encoding", ["learned", "rotary", "relative", "alibi"])
+def test_each_encoding_trains_and_is_served(tf, data, tmp_path, encoding):
+    metrics = train(data, tmp_path, "--encoding", encoding, "--epochs", "8")
+    # To ALiBi, without a causal mask, a text and the same backwards are one.
+    assert (metrics["test"]["accuracy"] > 0.7) == (encoding != "alibi")
+    model = keras.saving.load_model(tmp_path / "out" / "model.keras")
+    expected = model.predict(tf.constant(TEXTS), verbose=0)
+    printed = ask(
+        """
+        texts = np.array([text.encode() for text in sys.argv[2:]], object)
+        with load(sys.argv[1]) as runtime:
+            outputs = runtime.run("serving_default", {"text": texts})
+        print(outputs["probabilities"].tolist())
+        """,
+        tmp_path / "saved" / "1",
+        *TEXTS,
+    )
+    found = json.loads(printed.splitlines()[-1])
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
 def test_order_is_not_learned_without_an_encoding(data, tmp_path):
     metrics = train(data, tmp_path, "--encoding", "none", "--epochs", "8")
     assert metrics["test"]["accuracy"] < 0.75
