@@ -47,7 +47,7 @@ def with_table(layer, table):
 
 
 def test_the_page_has_rows():
-    assert len(ROWS) == 18
+    assert len(ROWS) == 20
 
 
 @pytest.mark.parametrize(
@@ -114,6 +114,39 @@ def test_vit():
         [0.03860253, 0.34901279, 1.54987717, 2.41294527],
     ]
     assert_close(with_table(layer_of("ViT"), wave(5, 4))(x)[0], expected)
+
+
+# In attention.
+
+
+def test_bloom():
+    # `build_alibi_tensor` of modeling_bloom for 16 heads and 6 keys, less that of the
+    # last key: heads 0, 7 and 15.
+    result = array(layer_of("BLOOM")(np.zeros((1, 6))))[0, [0, 7, 15], 5]
+    steps = np.arange(5, -1, -1)
+    expected = [-0.70710683 * steps, -0.0625 * steps, -0.00390625 * steps]
+    np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6)
+
+
+def test_t5():
+    # `T5Attention.compute_bias(40, 40)` of modeling_t5, head 3, with the weights
+    # `wave(32, 8)`: of the default config, and of that with `is_decoder`.
+    queries, keys = [0, 20, 39, 39, 0, 5], [0, 5, 0, 25, 20, 39]
+    encoder = layer_of("T5")
+    decoder = keras_pe.RelativePositionBias.from_config(
+        {**encoder.get_config(), "bidirectional": False}
+    )
+    for layer, expected in (
+        (encoder, [-0.7568025, 0.56610763, -0.50636566, 0.56610763,
+                   -0.9983471, 0.97262305]),
+        (decoder, [-0.7568025, -0.99568701, -0.80115265, 0.23666139,
+                   -0.7568025, -0.7568025]),
+    ):  # fmt: skip
+        layer.build((None, None))
+        layer.set_weights([wave(32, 8)])
+        result = layer(np.zeros((1, 40)))
+        result = array(ops.stop_gradient(result))[0, 3, queries, keys]
+        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6)
 
 
 # Images.
