@@ -6,8 +6,7 @@ import pytest
 from keras import ops
 
 from keras_pe import RelativePositionBias
-
-JIT_COMPILE = (False, True)
+from keras_pe.contract import JIT_COMPILE
 
 
 def make(num_heads=2, num_buckets=32, **kwargs):
@@ -139,8 +138,6 @@ def test_sizes_known_only_in_a_graph(tf, jit_compile):
 
 @pytest.mark.parametrize("jit_compile", JIT_COMPILE)
 def test_weights_of_all_buckets_that_occur_are_trained(jit_compile):
-    if jit_compile and keras.config.backend() == "torch":
-        pytest.skip("torch.compile needs a C++ compiler, and minutes")
     layer = make(num_heads=1, num_buckets=4, bidirectional=False, max_distance=3)
     x = keras.Input((4, 1))
     model = keras.Model(x, layer(x))

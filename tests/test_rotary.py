@@ -130,14 +130,14 @@ def test_half_types_are_rounded_once(layout, dtype, error):
 
 
 def test_float64():
-    if keras.config.backend() == "jax":
-        pytest.skip("JAX has no float64 unless it is asked to")
+    # JAX has none unless it is asked to: it turns in float32 then.
+    error = 2e-6 if keras.config.backend() == "jax" else 1e-8
     x = np.random.default_rng(0).normal(size=(1, 40, 2, 8))
     layer = RotaryEmbedding(dtype="float64")
     for start in (0, np.array(FAR - 40)):
         result = ops.convert_to_numpy(layer(x, start_index=start))
         expected = turned(x, range(int(start), int(start) + 40))
-        np.testing.assert_allclose(result, expected, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(result, expected, rtol=0, atol=error)
 
 
 # What it is for.
