@@ -283,17 +283,19 @@ def leave_out(monkeypatch, checks):
     monkeypatch.setattr(contract, "CHECKS", kept)
 
 
-@pytest.mark.parametrize(
-    ("layer", "name", "words"),
-    [
-        pytest.param(
-            *defect,
-            id=f"{defect[0].__name__}-{defect[1]}",
-            marks=[pytest.mark.tensorflow] if "serves" in defect[1] else [],
-        )
-        for defect in DEFECTS
-    ],
-)
+def _defects():
+    """Each as a parameter: the first that a check finds, the others as long ones."""
+    found, parameters = set(), []
+    for layer, name, words in DEFECTS:
+        marks = [pytest.mark.tensorflow] if "serves" in name else []
+        marks += [pytest.mark.long] if name in found else []
+        found.add(name)
+        label = f"{layer.__name__}-{name}"
+        parameters.append(pytest.param(layer, name, words, id=label, marks=marks))
+    return parameters
+
+
+@pytest.mark.parametrize(("layer", "name", "words"), _defects())
 @pytest.mark.filterwarnings("ignore:.*:UserWarning", "ignore:.*:RuntimeWarning")
 def test_a_defect_is_named(layer, name, words, monkeypatch):
     if layer is AddsNothingWhenCompiled and contract.BACKEND == "torch":
