@@ -8,7 +8,14 @@ from keras import ops
 
 from keras_pe.arguments import check_shape, standardize, standardize_positions
 from keras_pe.cache import check_cache, check_start, empty_cache, written
-from keras_pe.checks import check_size, dtype_name, has_rank, is_dense, is_plain
+from keras_pe.checks import (
+    check_size,
+    dtype_name,
+    has_rank,
+    is_dense,
+    is_plain,
+    tensorflow_mode,
+)
 from keras_pe.rotary import RotaryEmbedding
 from keras_pe.rows import fit
 from keras_pe.turns import precision_of
@@ -282,18 +289,20 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         `first` is the position of the first query among the keys, under a causal mask,
         or None.
         """
+        dropped = training and self.dropout > 0
         causal = isinstance(first, int) and first == 0
-        if mask is None and bias is None and (causal or first is None):
-            dropped = training and self.dropout > 0
-            # Of another width, values fail on JAX.
-            if not (dropped or with_scores) and self.value_dim == self.key_dim:
-                # Alone: with a mask or a bias, what some devices have for this drops
-                # it, or a part of it.
-                flash = self._flash or keras.config.is_flash_attention_enabled()
-                output = ops.dot_product_attention(
-                    query, key, value, is_causal=causal, flash_attention=flash
-                )
-                return output, None
+        fused = bias is None and mask is None and (causal or first is None)
+        # Of values of another width JAX's fails.
+        fused = fused and not (dropped or with_scores or self.value_dim != self.key_dim)
+        # TensorFlow's is none, and LiteRT has not all of its operations.
+        if fused and tensorflow_mode() is None:
+            # With a mask or a bias, what some devices have for this drops it, or a part
+            # of it.
+            flash = self._flash or keras.config.is_flash_attention_enabled()
+            output = ops.dot_product_attention(
+                query, key, value, is_causal=causal, flash_attention=flash
+            )
+            return output, None
         if first is not None:
             steps = ops.shape(query)[1], ops.shape(key)[1]
             mask = _all(mask, _causal(*steps, first))

@@ -24,9 +24,12 @@ from converters import (
 )
 
 from keras_pe import (
+    ALiBi,
     AxialPositionalEncoding,
     LearnedPositionalEncoding,
+    MultiHeadAttention,
     PositionalEncoding,
+    RelativePositionBias,
     RotaryEmbedding,
     sinusoidal_encoding,
 )
@@ -255,6 +258,28 @@ def test_other_layers(name, format):
     content = convert(model)
     if format == "litert":
         check_builtin(content)
+    check_same(partial(run, content), partial(run_keras, model), inputs, atol=2e-6)
+
+
+def make_attention(way):
+    """Causal attention with positions of that way."""
+    x = keras.Input((None, 8), name="x")
+    bias = {"alibi": ALiBi, "relative": RelativePositionBias}.get(way)
+    bias = None if bias is None else bias(num_heads=2)(x)
+    rotary = RotaryEmbedding() if way == "rotary" else None
+    layer = MultiHeadAttention(2, 4, rotary=rotary)
+    return keras.Model(x, layer(x, x, bias=bias, use_causal_mask=True))
+
+
+@pytest.mark.parametrize("format", CONVERTERS)
+@pytest.mark.parametrize("way", ["rotary", "alibi", "relative"])
+def test_attention(way, format):
+    model = make_attention(way)
+    convert, run = CONVERTERS[format]
+    content = convert(model)
+    if format == "litert":
+        check_builtin(content)
+    inputs = [make_arrays(2, time) for time in (1, 3, 70)]
     check_same(partial(run, content), partial(run_keras, model), inputs, atol=2e-6)
 
 
