@@ -1,7 +1,5 @@
 """Keras's attention, which takes positions: turned, as a bias, and with a cache."""
 
-import functools
-
 import keras
 import numpy as np
 from keras import ops
@@ -15,6 +13,14 @@ from keras_pe.checks import (
     is_dense,
     is_plain,
     tensorflow_mode,
+)
+from keras_pe.masks import (
+    between,
+    causal_mask,
+    forms_of_mask,
+    joined,
+    of_steps,
+    with_heads,
 )
 from keras_pe.rotary import RotaryEmbedding
 from keras_pe.rows import fit
@@ -190,16 +196,16 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             )
         key, value = self._of_one_length(query, key, value, cache)
         batch, steps, keys = *ops.shape(query)[:2], ops.shape(key)[1]
-        query_mask = _of_steps(self._owner, "query_mask", query_mask, batch, steps)
-        value_mask = _of_steps(self._owner, "value_mask", value_mask, batch, keys)
-        key_mask = _of_steps(self._owner, "key_mask", key_mask, batch, keys)
+        query_mask = of_steps(self._owner, "query_mask", query_mask, batch, steps)
+        value_mask = of_steps(self._owner, "value_mask", value_mask, batch, keys)
+        key_mask = of_steps(self._owner, "key_mask", key_mask, batch, keys)
         query, key = self.query_dense(query), self.key_dense(key)
         value, valid, start = self.value_dense(value), None, 0
         if self.rotary is not None:
             at = {} if positions is not None else {"start_index": start_index}
             query = self.rotary(query, positions=positions, **at)
             key = self.rotary(key, positions=positions, **at)
-        kept = _all(value_mask, key_mask)
+        kept = joined(value_mask, key_mask)
         if cache is not None:
             new = {"key": key, "value": value, "mask": kept}
             cache, start, valid = written(self._owner, cache, new, start_index)
@@ -207,8 +213,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             keys = key.shape[1]
         if attention_mask is not None:
             sizes = {"batch": batch, "query": steps, "key": keys}
-            attention_mask = _with_heads(self._owner, attention_mask, sizes)
-        mask = _all(_between(query_mask, kept), attention_mask)
+            attention_mask = with_heads(self._owner, attention_mask, sizes)
+        mask = joined(between(query_mask, kept), attention_mask)
         output, scores = self._attend(
             query,
             key,
@@ -305,13 +311,13 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             return output, None
         if first is not None:
             steps = ops.shape(query)[1], ops.shape(key)[1]
-            mask = _all(mask, _causal(*steps, first))
+            mask = joined(mask, causal_mask(*steps, first))
         scores = ops.einsum("btnh,bsnh->bnts", query, key)
         scores = ops.cast(scores, precision_of(self.compute_dtype))
         scores = scores * self.key_dim**-0.5
         if bias is not None:
             sizes = dict(zip(_SCORES, ops.shape(scores), strict=True))
-            bias = _fitted(self._owner, "bias", bias, sizes)
+            bias = fit(self._owner, "bias", bias, sizes)
             scores = scores + ops.cast(bias, scores.dtype)
         if mask is not None:
             scores = ops.where(mask, scores, ops.cast(_NEVER, scores.dtype))
@@ -374,7 +380,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             check_start(self._owner, start_index, batch, queries, keys)
         sizes = {"batch": batch, "query": queries, "key": keys}
         if masks[-1] is not None:
-            forms = _forms_of_mask(sizes, self.num_heads)
+            forms = forms_of_mask(sizes, self.num_heads)
             check_shape(self._owner, "attention_mask", masks[-1], forms)
         if bias is not None:
             self._check_bias(bias, sizes)
@@ -386,7 +392,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         if self.rotary is None and cache is None:
             sizes["steps"] = ops.shape(key)[1]
         return [
-            _fitted(self._owner, name, side, {**sizes, "features": side.shape[2]})
+            fit(self._owner, name, side, {**sizes, "features": side.shape[2]})
             for name, side in (("key", key), ("value", value))
         ]
 
@@ -423,57 +429,3 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         batch, *rest = sizes.items()
         wanted = dict([batch, ("heads", self.num_heads), *rest])
         check_shape(self._owner, "bias", bias, [wanted])
-
-
-def _fitted(owner, name, tensor, sizes):
-    """Return a tensor whose sizes are checked, also where they are not known yet."""
-    tensor = fit(owner, name, tensor, sizes)
-    # Even where a compiler drops that check, one row is never taken for all.
-    first, *rest = sizes.values()
-    first = ops.shape(tensor)[0] if "batch" in sizes else first
-    return ops.reshape(tensor, (first, *rest))
-
-
-def _of_steps(owner, name, mask, batch, steps):
-    if mask is None:
-        return None
-    mask = ops.cast(ops.convert_to_tensor(mask), "bool")
-    return _fitted(owner, name, mask, {"batch": batch, "time": steps})
-
-
-def _forms_of_mask(sizes, num_heads):
-    """Return the sizes that an attention mask may have: without a batch, or heads."""
-    (batch, rows), *rest = sizes.items()
-    forms = [dict(rest), sizes]
-    forms += [{batch: rows, "heads": n, **dict(rest)} for n in (1, num_heads)]
-    return forms
-
-
-def _all(*masks):
-    """Return where all masks that are not None are True, or None."""
-    masks = [mask for mask in masks if mask is not None]
-    return functools.reduce(ops.logical_and, masks) if masks else None
-
-
-def _between(query, key):
-    """Return masks `(batch, time)` of both sides as one, `(batch, 1, query, key)`."""
-    query = None if query is None else query[:, None, :, None]
-    key = None if key is None else key[:, None, None, :]
-    return _all(query, key)
-
-
-def _with_heads(owner, mask, sizes):
-    """Return an attention mask with an axis for the heads, and one for the batch."""
-    mask = ops.cast(ops.convert_to_tensor(mask), "bool")
-    while len(mask.shape) < 4:
-        mask = ops.expand_dims(mask, -3)
-    (batch, rows), *rest = sizes.items()
-    sizes = {batch: rows, "heads": mask.shape[1], **dict(rest)}
-    return _fitted(owner, "attention_mask", mask, sizes)
-
-
-def _causal(queries, keys, first):
-    """Return which keys are not after a query, `(1, 1, query, key)`."""
-    query = ops.arange(queries, dtype="int32") + first
-    key = ops.arange(keys, dtype="int32")
-    return (key <= ops.expand_dims(query, -1))[None, None]

@@ -89,8 +89,6 @@ def written(owner, cache, steps, start_index):
     step = ops.clip(step, 0, ops.maximum(rows.length - 1, 0))
     result = {}
     for name, old in cache.items():
-        # Even where a compiler drops that check, the batch is that of the steps.
-        old = ops.reshape(old, (batch, *ops.shape(old)[1:]))
         is_new = ops.reshape(new, (1, slots) + (1,) * (len(old.shape) - 2))
         # One step goes to one slot, and needs no choice of its own.
         one = isinstance(time, int) and time == 1

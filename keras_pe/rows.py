@@ -61,8 +61,6 @@ def find_rows(owner, batch, time, positions, start_index, max_length, name="posi
         if len(positions.shape) == 1:
             del wanted["batch"]
         positions = fit(owner, name, positions, wanted)
-        # Even where a compiler drops that check, one row is never broadcast to all.
-        positions = ops.reshape(positions, (*ops.shape(positions)[:-1], time))
         return rows_of_positions(owner, positions, max_length)
     if isinstance(start_index, int):
         if isinstance(time, int) or (max_length is None and start_index <= 0):
@@ -115,13 +113,22 @@ def rows_of_positions(owner, positions, max_length=None):
 
 
 def fit(owner, name, tensor, wanted):
-    """Return `tensor`, its shape checked where it is known only in a running graph."""
+    """Return `tensor`, its shape checked where it is known only in a running graph.
+
+    `wanted` is as for `sizes_fit`.
+    """
     shape = ops.shape(tensor)
     fits = sizes_fit(shape, wanted)
     if fits is True:
         return tensor
     message = f"{owner}: `{name}` must fit the input. Received sizes, and sizes wanted:"
-    return _require(fits, tensor, lambda: [message, *shape, *wanted.values()])
+    tensor = _require(fits, tensor, lambda: [message, *shape, *wanted.values()])
+    # Even where a compiler drops that check, one row is never broadcast to all.
+    sizes = [
+        n if axis == "batch" else wanted[axis]
+        for axis, n in zip(wanted, shape, strict=True)
+    ]
+    return ops.reshape(tensor, sizes)
 
 
 def _to_int32(numbers, max_length):
