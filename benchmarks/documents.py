@@ -81,20 +81,18 @@ def ways():
 
 def classification():
     result = load("classification")
-    rows = [["encoding", "test accuracy", "macro F1", "validation accuracy", "seconds"]]
+    rows = [["encoding", "test accuracy", "macro F1", "validation accuracy"]]
     for encoding in dict.fromkeys(run["encoding"] for run in result["runs"]):
         runs = [run for run in result["runs"] if run["encoding"] == encoding]
         row = [f"`{encoding}`"]
         for key in ("test_accuracy", "macro_f1", "validation_accuracy"):
             values = [run[key] for run in runs]
             row.append(f"{statistics.mean(values):.3f} ({spread(values)})")
-        row.append(f"{statistics.median(run['seconds'] for run in runs):.0f}")
         rows.append(row)
     majority = f"{result['runs'][0]['majority']:.3f}"
-    rows.append(["majority class", majority, "", "", ""])
+    rows.append(["majority class", majority, "", ""])
     seeds = len({run["seed"] for run in result["runs"]})
-    note = f"\nMeans over {seeds} seeds, least and most in brackets; seconds are the "
-    note += "median of the whole command.\n"
+    note = f"\nMeans over {seeds} seeds, least and most in brackets.\n"
     return table(rows) + note + source(result)
 
 
