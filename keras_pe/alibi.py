@@ -58,6 +58,9 @@ class ALiBi(PositionBias):
         Enables Input Length Extrapolation", section 3.
     """
 
+    def __init__(self, *, num_heads, **kwargs):
+        super().__init__(num_heads=num_heads, **kwargs)
+
     def _bias(self, steps, fraction, valid):
         distance = ops.cast(steps, "float32")
         if fraction is not None:

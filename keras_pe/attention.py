@@ -1,5 +1,7 @@
 """Keras's attention, which takes positions: turned, as a bias, and with a cache."""
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
@@ -194,7 +196,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 training=training,
                 use_causal_mask=use_causal_mask,
             )
-        key, value = self._of_one_length(query, key, value, cache)
+        sides = self._of_one_length(query, key, value, cache)
+        key, value = sides[0], sides[-1]
         batch, steps, keys = *ops.shape(query)[:2], ops.shape(key)[1]
         query_mask = of_steps(self._owner, "query_mask", query_mask, batch, steps)
         value_mask = of_steps(self._owner, "value_mask", value_mask, batch, keys)
@@ -225,15 +228,16 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             training,
             return_attention_scores,
         )
-        output = self.output_dense(output)
-        if valid is not None:
-            output = ops.where(valid, output, ops.cast(np.nan, output.dtype))
-        results = [output]
+        results = [self.output_dense(output)]
         if return_attention_scores:
             results.append(scores)
+        # Even where a compiler drops the checks, a row is that of its query.
+        results = [ops.reshape(r, (batch, *ops.shape(r)[1:])) for r in results]
+        if valid is not None:
+            results = [ops.where(valid, r, ops.cast(np.nan, r.dtype)) for r in results]
         if cache is not None:
             results.append(cache)
-        return tuple(results) if len(results) > 1 else output
+        return tuple(results) if len(results) > 1 else results[0]
 
     def compute_output_spec(
         self,
@@ -275,7 +279,9 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         rotary = self.rotary
         if rotary is not None:
             rotary = keras.saving.serialize_keras_object(rotary)
-        return {**super().get_config(), "rotary": rotary}
+        # Which Keras 3.15 leaves out.
+        flash = {"flash_attention": self._flash}
+        return {**super().get_config(), **flash, "rotary": rotary}
 
     @classmethod
     def from_config(cls, config):
@@ -312,9 +318,13 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         if first is not None:
             steps = ops.shape(query)[1], ops.shape(key)[1]
             mask = joined(mask, causal_mask(*steps, first))
+        # The product alone a float16 might not hold. A power of two rounds nothing.
+        scale = self.key_dim**-0.5
+        power = 2.0 ** math.floor(math.log2(scale))
+        query = query * ops.cast(power, query.dtype)
         scores = ops.einsum("btnh,bsnh->bnts", query, key)
         scores = ops.cast(scores, precision_of(self.compute_dtype))
-        scores = scores * self.key_dim**-0.5
+        scores = scores * (scale / power)
         if bias is not None:
             sizes = dict(zip(_SCORES, ops.shape(scores), strict=True))
             bias = fit(self._owner, "bias", bias, sizes)
@@ -353,15 +363,21 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
             return positions, start_index
         self._check_alone()
         for side in (query, value, key):
-            if not (is_dense(side) and has_rank(side) and len(side.shape) == 3):
+            dense = is_dense(side) and has_rank(side) and len(side.shape) == 3
+            if not (dense and "float" in dtype_name(side)):
                 raise ValueError(
                     f"{self._owner} with a `rotary`, a `bias` or a `cache` takes dense "
-                    f"inputs (batch, time, d_model). Received: {side}"
+                    f"float tensors (batch, time, d_model). Received: {side}"
+                )
+        for mask in masks:
+            if not (mask is None or (is_dense(mask) and has_rank(mask))):
+                raise ValueError(
+                    f"{self._owner} takes dense masks of a known rank. Received: {mask}"
                 )
         sizes = dict(zip(("rows", "steps"), query.shape[:2], strict=True))
         alike = self.rotary is not None or cache is not None
         of_key = sizes if alike else {**sizes, "steps": key.shape[1]}
-        for name, side in (("key", key), ("value", value)):
+        for name, side in _sides(key, value):
             wanted = {**of_key, "features": side.shape[2]}
             check_shape(self._owner, name, side, [wanted])
         batch, queries, keys = *query.shape[:2], key.shape[1]
@@ -387,13 +403,13 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return positions, start_index
 
     def _of_one_length(self, query, key, value, cache):
-        """Return key and value, checked where only a running graph knows sizes."""
+        """Return key and value, or what is both, checked as a graph runs."""
         sizes = dict(zip(("rows", "steps"), ops.shape(query)[:2], strict=True))
         if self.rotary is None and cache is None:
             sizes["steps"] = ops.shape(key)[1]
         return [
             fit(self._owner, name, side, {**sizes, "features": side.shape[2]})
-            for name, side in (("key", key), ("value", value))
+            for name, side in _sides(key, value)
         ]
 
     def _check_alone(self):
@@ -429,3 +445,8 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         batch, *rest = sizes.items()
         wanted = dict([batch, ("heads", self.num_heads), *rest])
         check_shape(self._owner, "bias", bias, [wanted])
+
+
+def _sides(key, value):
+    sides = [("value", value)]
+    return sides if key is value else [("key", key), *sides]

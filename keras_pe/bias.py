@@ -1,9 +1,15 @@
 """What every bias does: it takes positions, and gives what to add to scores."""
 
 import keras
+import numpy as np
 from keras import ops
 
-from keras_pe.arguments import check_call, standardize, standardize_positions
+from keras_pe.arguments import (
+    check_call,
+    sizes_fit,
+    standardize,
+    standardize_positions,
+)
 from keras_pe.checks import check_size, has_rank, is_dense
 from keras_pe.rows import find_rows
 
@@ -54,18 +60,25 @@ class PositionBias(keras.layers.Layer):
             _fractions(query_rows, key_rows),
             _each(_valid(query_rows), _valid(key_rows), ops.logical_and),
         )
-        return bias if len(bias.shape) == 4 else ops.expand_dims(bias, 0)
+        if len(bias.shape) == 3:
+            return ops.expand_dims(bias, 0)
+        # Where a compiler drops that check, rows of another batch are no rows.
+        fits = sizes_fit(ops.shape(bias)[:1], {"batch": ops.shape(query)[0]})
+        return bias if fits is True else ops.where(fits, bias, np.float32(np.nan))
 
     def compute_output_spec(
         self, query, key=None, *, positions=None, key_positions=None, start_index=0
     ):
         sides = self._sides(query, key, positions, key_positions, start_index)
         lengths = [side.shape[1] for _, side, *_ in (sides[0], sides[-1])]
-        of_each = any(
-            len(getattr(positions, "shape", ())) == 2 or getattr(start, "shape", ())
-            for *_, positions, start in sides
-        )
-        batch = query.shape[0] if of_each else 1
+        batches = {1}
+        for *_, positions, start in sides:
+            if len(getattr(positions, "shape", ())) == 2:
+                batches.add(positions.shape[0])
+            elif getattr(start, "shape", ()):
+                batches.add(start.shape[0])
+        known = batches - {1, None}
+        batch = known.pop() if known else None if None in batches else 1
         return keras.KerasTensor((batch, self.num_heads, *lengths), dtype="float32")
 
     def compute_mask(self, inputs, previous_mask):

@@ -33,9 +33,9 @@ def check_cache(owner, cache, batch, num_heads, key_dim, value_dim, dtype):
         right = right and (batch is None or shapes[name][0] in (None, batch))
     if not right:
         raise ValueError(
-            f"{owner} takes a `cache` as its `init_cache` makes it, for a batch of "
-            f"{batch}, {num_heads} heads, {key_dim} and {value_dim} features, and the "
-            f"dtype {dtype}. Received: a cache of {found or cache}"
+            f"{owner} takes a `cache` as its `init_cache` makes it, one dict, for a "
+            f"batch of {batch}, {num_heads} heads, {key_dim} and {value_dim} features, "
+            f"and the dtype {dtype}. Received: a {type(cache).__name__} of {found}"
         )
     return sizes.pop()
 
@@ -74,7 +74,7 @@ def written(owner, cache, steps, start_index):
     slots = cache["key"].shape[1]
     batch, time = ops.shape(steps["key"])[:2]
     if isinstance(time, int) and time == 0:
-        return cache, start_index, None
+        return cache, _slot(start_index), None
     rows = find_rows(_named(owner), batch, time, None, start_index, slots)
     cache = {
         name: fit(owner, "cache", old, {"rows": batch, "slots": slots, **_rest(old)})
@@ -82,20 +82,27 @@ def written(owner, cache, steps, start_index):
     }
     if steps["mask"] is None:
         steps = {**steps, "mask": ops.ones((batch, time), "bool")}
-    step = ops.arange(slots, dtype="int32") - rows.whole
+    slot = ops.arange(slots, dtype="int32")
+    step = slot - rows.whole
     new = (step >= 0) & (step < rows.length)
     if rows.valid is not None:
         new = new & rows.valid
-    step = ops.clip(step, 0, ops.maximum(rows.length - 1, 0))
     result = {}
     for name, old in cache.items():
-        is_new = ops.reshape(new, (1, slots) + (1,) * (len(old.shape) - 2))
-        # One step goes to one slot, and needs no choice of its own.
-        one = isinstance(time, int) and time == 1
-        latest = steps[name] if one else ops.take(steps[name], step, axis=1)
-        latest = ops.cast(latest, old.dtype)
-        result[name] = ops.where(is_new, latest, old)
+        latest = ops.cast(steps[name], old.dtype)
+        if isinstance(time, int) and time == 1:
+            is_new = ops.reshape(new, (1, slots) + (1,) * (len(old.shape) - 2))
+            result[name] = ops.where(is_new, latest, old)
+        else:
+            both = ops.concatenate([old, latest], axis=1)
+            result[name] = ops.take(both, ops.where(new, slots + step, slot), axis=1)
     return result, rows.whole, rows.valid
+
+
+def _slot(start_index):
+    if isinstance(start_index, int):
+        return start_index
+    return ops.cast(start_index, "int32")
 
 
 def _rest(tensor):

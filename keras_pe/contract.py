@@ -73,10 +73,11 @@ def check_config_holds_every_argument(case):
     kind, config = type(case.layer), case.layer.get_config()
     base = set(inspect.signature(keras.layers.Layer.__init__).parameters)
     needed = {*arguments_of(kind)} - base | {"name", "trainable", "dtype"}
+    whose = "" if "get_config" in vars(kind) else ", which is not of its own,"
     _require(
         needed <= set(config),
-        f"`get_config` leaves out {', '.join(sorted(needed - set(config)))}: the "
-        "layer comes back without. Add each constructor argument to "
+        f"`get_config`{whose} leaves out {', '.join(sorted(needed - set(config)))}: "
+        "the layer comes back without. Add each constructor argument to "
         "`super().get_config()`",
     )
     try:

@@ -31,9 +31,8 @@ def between(query, key):
 def forms_of_mask(sizes, num_heads):
     """Return the sizes that an attention mask may have: without a batch, or heads."""
     (batch, rows), *rest = sizes.items()
-    found = [dict(rest), sizes]
-    found += [{batch: rows, "heads": n, **dict(rest)} for n in (1, num_heads)]
-    return found
+    heads = {"1": 1}, {"heads": num_heads}
+    return [dict(rest), sizes, *({batch: rows, **n, **dict(rest)} for n in heads)]
 
 
 def with_heads(owner, mask, sizes):

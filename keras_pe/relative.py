@@ -101,6 +101,7 @@ class RelativePositionBias(PositionBias):
             name="embeddings",
             shape=(self.num_buckets, self.num_heads),
             initializer=self.initializer,
+            autocast=False,  # a bias is in float32 under every policy
         )
 
     def get_config(self):

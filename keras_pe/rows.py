@@ -122,10 +122,11 @@ def fit(owner, name, tensor, wanted):
     if fits is True:
         return tensor
     message = f"{owner}: `{name}` must fit the input. Received sizes, and sizes wanted:"
-    tensor = _require(fits, tensor, lambda: [message, *shape, *wanted.values()])
+    needed = ["any" if size is None else size for size in wanted.values()]
+    tensor = _require(fits, tensor, lambda: [message, *shape, *needed])
     # Even where a compiler drops that check, one row is never broadcast to all.
     sizes = [
-        n if axis == "batch" else wanted[axis]
+        n if axis == "batch" or wanted[axis] is None else wanted[axis]
         for axis, n in zip(wanted, shape, strict=True)
     ]
     return ops.reshape(tensor, sizes)

@@ -65,7 +65,8 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
             only checked on `samples`.
         endpoints: Further models by the name of their signatures, such as one that
             takes ids where `model` takes text. `labels` are theirs too; `samples`, as
-            a dict, may hold their inputs.
+            a dict, may hold their inputs: all of a model's, or none. Inputs of one name
+            get the same rows. A row of an input that is one number is a number.
 
     Returns:
         The `pathlib.Path` of the new version. In it, `model_card.json` tells the

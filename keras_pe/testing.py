@@ -48,11 +48,11 @@ def check_layer(layer, input_shape, *, other=None, max_length=None):
     - mask_reaches_the_next_layer: the mask does not reach the layer after it: set ...
     - half_precision_is_float32_rounded: under bfloat16 step ...
 
-    It takes about 10 seconds on TensorFlow, most of them for other processes. Nothing
-    is compiled on torch, and `serves_without_keras` is for TensorFlow alone. The file
-    is reloaded in another process if that can import the module which has the class;
-    one made in a notebook, in a function or in the script that runs is reloaded in this
-    process, where it needs no import.
+    It takes seconds, most of them for other processes. Nothing is compiled on torch,
+    and `serves_without_keras` is for TensorFlow alone. The file is reloaded in another
+    process if that can import the module which has the class; one made in a notebook,
+    in a function or in the script that runs is reloaded in this process, where it needs
+    no import.
 
     Args:
         layer: An instance of a Keras layer.
@@ -87,6 +87,8 @@ def check_layer(layer, input_shape, *, other=None, max_length=None):
         reasons = [f"- {_name(check)}: {_reason(e)}" for check, e in failed.items()]
         if contract.check_is_made_anew_and_called in failed:
             reasons.append("The other checks need this, and have not run.")
+        elif contract.check_any_length_in_any_order in failed and max_length is None:
+            reasons.append("If the layer takes only so many steps, give `max_length`.")
         count = "1 check" if len(failed) == 1 else f"{len(failed)} checks"
         raise AssertionError(
             f"{type(layer).__name__} fails {count} for inputs of shape {case.shape}:\n"

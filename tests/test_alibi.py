@@ -197,6 +197,44 @@ def test_sizes_known_only_in_a_graph(tf, jit_compile):
     assert call.experimental_get_tracing_count() == 1
 
 
+@pytest.mark.parametrize("batches", [(1, 2), (2, 1), (2, 2), (None, 2), (1, 1)])
+def test_symbolic_batch_is_that_of_the_positions(batches):
+    query, positions = np.zeros((2, 3, 4), "float32"), np.zeros((2, 3), "int32")
+    real = [rows or 2 for rows in batches]
+    given = [integers(rows, 3) for rows in batches]
+    names = ("positions", "key_positions")
+    layer = ALiBi(num_heads=2)
+    symbolic = layer(
+        keras.KerasTensor((2, 3, 4)), **dict(zip(names, given, strict=True))
+    )
+    found = layer(query, **{n: positions[:r] for n, r in zip(names, real, strict=True)})
+    assert symbolic.shape == found.shape
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("name", ["positions", "key_positions", "start_index"])
+@pytest.mark.parametrize("kind", [ALiBi, RelativePositionBias])
+def test_positions_of_another_batch_under_a_compiler(tf, kind, name):
+    layer, rank = kind(num_heads=2), 1 if name == "start_index" else 2
+    call = tf.function(
+        lambda x, given: layer(x, **{name: given}),
+        input_signature=[
+            tf.TensorSpec((None, None, 4)),
+            tf.TensorSpec([None] * rank, tf.int32),
+        ],
+        jit_compile=True,
+    )
+    for rows in (1, 2):
+        assert np.isfinite(
+            call(tf.zeros((2, 3, 4)), tf.zeros([rows, 3][:rank], "int32"))
+        ).all()
+    try:
+        result = call(tf.zeros((1, 3, 4)), tf.zeros([2, 3][:rank], "int32"))
+    except (tf.errors.InvalidArgumentError, ValueError):
+        return
+    assert np.isnan(result).all()
+
+
 # What is refused.
 
 QUERY = np.zeros((2, 3, 4), "float32")

@@ -1,5 +1,7 @@
 """Attention with turned queries, a bias and a cache, beside plain arithmetic."""
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
@@ -194,6 +196,26 @@ def test_half_precision_is_near(dtype, rotary):
         assert keras.backend.standardize_dtype(part.dtype) == dtype[6:]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("dim", [64, 32])
+@pytest.mark.parametrize("with_scores", [False, True])
+def test_scores_that_are_large_until_they_are_scaled(dtype, dim, with_scores):
+    """Products of 50 * 50 * 32 are beyond float16."""
+    layer = MultiHeadAttention(1, dim, use_bias=False, dtype=f"mixed_{dtype}")
+    x = np.ones((1, 3, dim), "float32")
+    bias = np.zeros((1, 1, 3, 3), "float32")
+    layer(x, x)
+    layer.set_weights(
+        [
+            weight * 0 + np.eye(dim).reshape(weight.shape) * size
+            for weight, size in zip(layer.get_weights(), (50, 50, 1, 1), strict=True)
+        ]
+    )
+    output = layer(x, x, bias=bias, return_attention_scores=with_scores)
+    output = output[0] if with_scores else output
+    np.testing.assert_allclose(array(output), np.ones((1, 3, dim)), atol=0.01)
+
+
 # Masks.
 
 
@@ -338,15 +360,16 @@ def test_a_full_cache_in_a_graph(tf, start, jit_compile):
 
     @tf.function(jit_compile=jit_compile)
     def call(start):
-        return layer(x, x, cache=cache, start_index=start)
+        given = dict(cache=cache, start_index=start)
+        return layer(x, x, return_attention_scores=True, **given)
 
     assert np.isfinite(call(tf.constant(3))[0]).all()
     if not jit_compile:
         with pytest.raises(tf.errors.InvalidArgumentError, match="multi_head_att"):
             call(tf.constant(start))
         return
-    output, after = call(tf.constant(start))
-    assert np.isnan(output).all()
+    output, scores, after = call(tf.constant(start))
+    assert np.isnan(output).all() and np.isnan(scores).all()
     for name in cache:
         np.testing.assert_array_equal(array(after[name]), array(cache[name]))
 
@@ -388,13 +411,105 @@ def test_sizes_that_do_not_fit_in_a_graph(tf, query, key, mask, slots, jit_compi
         call(*wrong, cache)
 
 
-def test_no_steps_leave_a_cache_as_it_was():
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", JIT_COMPILE)
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("bias", (1, HEADS, 3, 3)),
+        ("attention_mask", (1, 3, 3)),
+        ("attention_mask", (1, HEADS, 3, 3)),
+        ("attention_mask", (1, 1, 3, 3)),
+        ("query_mask", (1, 3)),
+        ("value_mask", (1, 3)),
+        ("key_mask", (1, 3)),
+        ("positions", (1, 3)),
+    ],
+    ids=str,
+)
+def test_one_row_is_never_made_two(tf, name, shape, jit_compile):
+    layer = make(rotary=RotaryEmbedding())
+    dtypes = {"bias": "float32", "positions": "int32"}
+    dtype = dtypes.get(name, "bool")
+    specs = [
+        tf.TensorSpec((None, None, WIDTH)),
+        tf.TensorSpec([None] * len(shape), dtype),
+    ]
+
+    @tf.function(input_signature=specs, jit_compile=jit_compile)
+    def call(x, given):
+        return layer(x, x, return_attention_scores=True, **{name: given})
+
+    x = numbers(2, 3, WIDTH)
+    for rows in (1, 2):  # one is for all
+        whole = call(x, tf.ones((rows, *shape[1:]), dtype))
+        assert np.isfinite(whole[0]).all()
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        call(x[:1], tf.ones((2, *shape[1:]), dtype))
+
+
+@pytest.mark.parametrize("kind", ["int", "int32", "int64"])
+def test_no_steps_leave_a_cache_as_it_was(kind):
     layer, x = make(), numbers(2, 2, WIDTH)
     _, cache = layer(x, x, cache=layer.init_cache(2, 5))
-    output, after = layer(x[:, :0], x[:, :0], cache=cache, start_index=2)
+    start = 2 if kind == "int" else ops.convert_to_tensor(2, kind)
+    output, after = layer(
+        x[:, :0], x[:, :0], cache=cache, start_index=start, use_causal_mask=True
+    )
     assert output.shape == (2, 0, WIDTH)
     for name in cache:
         np.testing.assert_array_equal(array(after[name]), array(cache[name]))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", JIT_COMPILE)
+def test_steps_of_an_unknown_number(tf, jit_compile):
+    layer, x = make(), numbers(2, 5, WIDTH)
+    whole = layer(
+        x, x, use_causal_mask=True, bias=np.zeros((1, HEADS, 5, 5), "float32")
+    )
+    cache = layer.init_cache(2, 5)
+    specs = [
+        tf.TensorSpec((None, None, WIDTH)),
+        tf.TensorSpec((), tf.int32),
+        {n: tf.TensorSpec((None, *c.shape[1:]), c.dtype) for n, c in cache.items()},
+    ]
+
+    @tf.function(input_signature=specs, jit_compile=jit_compile)
+    def call(x, start, cache):
+        return layer(x, x, cache=cache, start_index=start, use_causal_mask=True)
+
+    parts, start = [], 0
+    for steps in (2, 0, 1, 2):
+        given = x[:, start : start + steps]
+        if steps == 0:
+            before = cache
+            _, cache = call(given, tf.constant(start), cache)
+            for name in cache:
+                np.testing.assert_array_equal(array(cache[name]), array(before[name]))
+            continue
+        output, cache = call(given, tf.constant(start), cache)
+        parts.append(array(output))
+        start += steps
+    np.testing.assert_allclose(np.concatenate(parts, 1), array(whole), atol=2e-6)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", JIT_COMPILE)
+def test_an_attention_mask_of_unknown_heads(tf, jit_compile):
+    layer, x = make(rotary=RotaryEmbedding()), numbers(2, 3, WIDTH)
+    specs = [tf.TensorSpec((None, None, WIDTH)), tf.TensorSpec([None] * 4, tf.bool)]
+
+    @tf.function(input_signature=specs, jit_compile=jit_compile)
+    def call(x, mask):
+        return layer(x, x, attention_mask=mask)
+
+    mask = np.tril(np.ones((2, HEADS, 3, 3), bool))
+    expected = array(layer(x, x, use_causal_mask=True))
+    for heads in (1, HEADS):
+        np.testing.assert_allclose(call(x, mask[:, :heads]), expected, atol=2e-6)
+    with pytest.raises((tf.errors.InvalidArgumentError, ValueError)):
+        call(x, np.ones((2, 3, 3, 3), bool))
 
 
 @pytest.mark.parametrize("dtype", ["int32", "float32", "bool"])
@@ -455,6 +570,24 @@ def test_rotary_comes_back_from_the_config():
     assert make().get_config()["rotary"] is None
 
 
+@pytest.mark.parametrize("flash", [None, False])
+def test_every_argument_is_in_the_config(flash):
+    layer = make(flash_attention=flash)
+    arguments = inspect.signature(keras.layers.MultiHeadAttention.__init__).parameters
+    config = layer.get_config()
+    assert {*arguments} - {"self", "kwargs"} <= {*config, "use_gate"}
+    assert config["flash_attention"] is flash
+    assert MultiHeadAttention.from_config(config).get_config() == config
+
+
+@pytest.mark.tensorflow
+def test_ragged_masks_are_refused(tf):
+    mask = tf.RaggedTensor.from_row_lengths(np.ones(5, bool), [3, 2])
+    for name in ("query_mask", "value_mask", "key_mask", "attention_mask"):
+        with pytest.raises(ValueError, match="takes dense masks"):
+            make(**TURNING)(ONES, ONES, **{name: mask})
+
+
 def test_weights_of_eight_bits():
     """In one process: Keras 3.15 loads no file of its own such layer either."""
     x = keras.Input((None, 16))
@@ -505,26 +638,29 @@ TURNING = dict(rotary=RotaryEmbedding())
         ({}, dict(bias=np.zeros((1, 2, 1, 3))), "`bias` must be of shape"),
         ({}, dict(bias=np.zeros((3, 2, 3, 3))), "`bias` must be of shape"),
         ({}, dict(bias=np.zeros((2, 3, 3))), "`bias` must be of shape"),
-        ({}, dict(cache={}), "takes a `cache` as its `init_cache` makes it"),
+        ({}, dict(cache={}), "`cache` as its `init_cache` makes it.*: a dict of {}"),
+        ({}, dict(cache=[CACHE]), "makes it, one dict,.*Received: a list of {}"),
         ({}, dict(cache=make().init_cache(3, 5)), "`cache` as .* for a batch of 2"),
         ({}, dict(cache=make(3).init_cache(2, 5)), "takes a `cache` as"),
         ({}, dict(cache=make(dim=2).init_cache(2, 5)), "takes a `cache` as"),
         ({}, dict(cache=CACHE, start_index=[0, 1]), "one number where"),
-        ({}, dict(cache=CACHE, value=ONES[:, :2]), r"`key` must be of shape \(rows"),
-        (TURNING, dict(value=ONES[:, :2]), r"`key` must be of shape \(rows, steps"),
+        ({}, dict(cache=CACHE, value=ONES[:, :2]), r"`value` must be of shape"),
+        (TURNING, dict(value=ONES[:, :2]), r"`value` must be of shape \(rows, steps"),
+        (TURNING, dict(key=ONES[:, :2]), "`value` and `key`"),
         (TURNING, dict(positions=[0, 1]), "`positions` must be of"),
         (TURNING, dict(positions=[0, 1, 2], start_index=1), "not both"),
         (dict(attention_axes=(1, 2)), dict(cache=CACHE), "`attention_axes`"),
-        ({}, dict(cache=CACHE, value=np.ones((1, 3, WIDTH))), "`key` must be of shape"),
+        ({}, dict(cache=CACHE, value=np.ones((1, 3, WIDTH))), "`value` must be of"),
         ({}, dict(cache=CACHE, key=ONES, value=ONES[:, :2]), "`value` and `key`"),
         ({}, dict(cache=CACHE, value_mask=np.ones((2, 5))), "`value_mask` must be of"),
         (TURNING, dict(query_mask=np.ones((2, 1))), "`query_mask` must be of shape"),
         (TURNING, dict(key_mask=np.ones(3)), "`key_mask` must be of shape"),
-        (TURNING, dict(attention_mask=np.ones((2, 1, 1))), "`attention_mask` must be"),
+        (TURNING, dict(attention_mask=np.ones((2, 1, 1))), "query, key.*1, q.*heads"),
         (TURNING, dict(attention_mask=np.ones(3)), "`attention_mask` must be of shape"),
         ({}, dict(cache=CACHE, attention_mask=np.ones((2, 3))), "`attention_mask`"),
         ({}, dict(bias=np.ones((1, 2, 3, 3), bool)), "`bias` must be of floats"),
         ({}, dict(bias=1.5), "`bias` must be of shape"),
+        (TURNING, dict(value=ONES.astype("int32")), "takes dense float tensors"),
         ({}, dict(cache=dict(CACHE, key=ops.cast(CACHE["key"], "int8"))), "the dtype"),
     ],
 )  # fmt: skip

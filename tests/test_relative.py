@@ -115,6 +115,15 @@ def test_every_policy_gives_float32(dtype):
     np.testing.assert_array_equal(buckets(make(dtype=dtype), 70), buckets(make(), 70))
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_weights_are_not_rounded_under_a_mixed_policy(dtype):
+    layer = RelativePositionBias(num_heads=2, dtype=dtype)
+    bias = ops.convert_to_numpy(layer(np.zeros((1, 3, 4), "float32")))
+    weights = ops.convert_to_numpy(layer.embeddings)
+    np.testing.assert_array_equal(bias[0, :, 0, 0], weights[0])
+    assert (weights != weights.astype("float16")).any()
+
+
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", JIT_COMPILE)
 def test_sizes_known_only_in_a_graph(tf, jit_compile):
