@@ -82,10 +82,11 @@ def predict(model):
 def numbers(model):
     """Return what a model gives before, during and after training, and its weights."""
     before, losses = predict(model), train(model)
+    assert losses[2] < losses[0]
     return [before, losses, predict(model), *model.get_weights()]
 
 
 def assert_alike(found, expected):
-    """Sums are taken in other orders, and grow apart with each step of training."""
+    """Sums are taken in other orders. A position off by one makes some 0.1."""
     for one, other in zip(found, expected, strict=True):
-        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
+        np.testing.assert_allclose(one, other, rtol=0, atol=5e-6)

@@ -15,7 +15,7 @@ from positioned import LAYERS, assert_alike, make, train
 pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
 
 STEPS = 6
-SECONDS = 180  # until a worker is given up
+SECONDS = 600  # until a worker is given up
 PREPARE = """
 import json
 import os
