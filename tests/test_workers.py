@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from positioned import LAYERS, assert_alike, make, train
+from positioned import LAYERS, assert_alike, make, predict, train
 
 pytestmark = [pytest.mark.tensorflow, pytest.mark.long]
 
@@ -162,18 +162,24 @@ def test_a_killed_worker(alone, tmp_path):
     assert_trained_as_alone(tmp_path, alone)
 
 
-def test_what_fit_of_keras_says():
-    """It does not know of values that lie in another process. docs/devices.md."""
+def test_what_keras_does_of_itself():
+    """`predict` works; `fit` and `evaluate` cannot read what is of two processes."""
     code = (
         PREPARE
         + """
-try:
-    model.fit(IDS, LABELS, batch_size=16, verbose=0)
-except Exception as error:
-    print(json.dumps(f"{type(error).__name__}: {error}"))
+for method in (model.fit, model.evaluate):
+    try:
+        method(IDS, LABELS, batch_size=16, verbose=0)
+    except Exception as error:
+        print(json.dumps(f"{type(error).__name__}: {error}"))
+print(json.dumps(model.predict(IDS, batch_size=16, verbose=0).tolist()))
 """
     )
+    expected = predict(make(*LAYERS))
     with workers(code) as started:
         for process in started:
-            [message] = printed_by(process)
-            assert "PerReplica" in message
+            *messages, found = printed_by(process)
+            assert len(messages) == 2
+            for message in messages:
+                assert message.startswith("ValueError: Attempt to convert a value (Per")
+            assert_alike([found], [expected])
