@@ -162,6 +162,14 @@ def test_a_model(name, how):
     np.testing.assert_allclose(array(found), array(model(INPUTS)), rtol=0, atol=2e-6)
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_compiled_model(name):
+    model = model_of(name)
+    found = compiled(lambda x: model(x))(tensor(INPUTS))
+    np.testing.assert_allclose(array(found), array(model(INPUTS)), rtol=0, atol=2e-6)
+
+
 STARTED = {
     "sinusoidal": keras_pe.PositionalEncoding,
     "table": lambda: keras_pe.PositionalEncoding(max_length=9),
@@ -184,6 +192,19 @@ def test_each_member_of_a_batch_has_its_own_positions(name, given, how):
     found = how(lambda x, n: layer(x[None], **{given: n})[0])(
         tensor(INPUTS), tensor(numbers, "int32")
     )
+    np.testing.assert_allclose(array(found), array(expected), rtol=0, atol=2e-6)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("given", ["nothing", "start_index", "positions"])
+@pytest.mark.parametrize("name", STARTED)
+def test_a_compiled_batch(name, given):
+    layer = STARTED[name]()
+    numbers = np.array([[3], [0], [1]], "int32") + np.arange(6, dtype="int32")
+    numbers = {"start_index": numbers[:, 0], "positions": numbers}.get(given)
+    call = {} if numbers is None else {given: tensor(numbers, "int32")}
+    expected = layer(INPUTS, **call)
+    found = compiled(lambda x, call: layer(x, **call))(tensor(INPUTS), call)
     np.testing.assert_allclose(array(found), array(expected), rtol=0, atol=2e-6)
 
 
