@@ -72,7 +72,8 @@ def train(args):
     keras.utils.set_random_seed(args.seed)
     tokenizer = make_tokenizer([text for text, _ in splits["training"]], args)
     vocabulary = tokenizer.get_layer("vectorize").vocabulary_size()
-    classifier = make_classifier(vocabulary, len(classes), args)
+    with make_strategy(args).scope():
+        classifier = make_classifier(vocabulary, len(classes), args)
     data = {
         name: make_dataset(rows, tokenizer, args, shuffle=name == "training")
         for name, rows in splits.items()
@@ -160,6 +161,12 @@ def make_parser():
         choices=("float32", "mixed_bfloat16", "mixed_float16"),
         default="float32",
         help="dtype policy; probabilities are always float32",
+    )
+    add(
+        "--distribute",
+        choices=("none", "mirrored"),
+        default="none",
+        help="devices to train on: one, or a batch in parts on all local GPUs",
     )
     add("--seed", type=int, default=0, help="same seed, same machine, same result")
     add("--out", type=Path, default=f"runs/{NAME}", help="folder of the results")
@@ -463,6 +470,33 @@ def make_dataset(rows, tokenizer, args, shuffle):
     return data.prefetch(tf.data.AUTOTUNE)
 
 
+def make_strategy(args):
+    import tensorflow as tf
+
+    if args.distribute == "none":
+        return tf.distribute.get_strategy()
+    # Without a GPU, all CPUs: one, unless TensorFlow was told to see more.
+    kinds = map(tf.config.list_logical_devices, ("GPU", "CPU"))
+    names = [device.name for device in next(filter(None, kinds))]
+    print(f"replicas   {len(names):>7}")
+    return tf.distribute.MirroredStrategy(names)
+
+
+def evenly(data, replicas):
+    """Batches that fall into equal parts: each is filled up with texts of its own.
+
+    Keras 3.11 to 3.15 fails where the first one does not (`AddN` of two shapes).
+    """
+    import tensorflow as tf
+
+    def fill(ids, labels):
+        size = tf.shape(labels)[0]
+        rows = tf.range(-(-size // replicas) * replicas) % size
+        return tf.gather(ids, rows), tf.gather(labels, rows)
+
+    return data.map(fill)
+
+
 def compile_classifier(classifier, args, steps):
     """Make a classifier ready to train, `steps` batches an epoch."""
     import keras
@@ -480,7 +514,11 @@ def compile_classifier(classifier, args, steps):
 def fit(classifier, training, validation, args):
     import keras
 
-    compile_classifier(classifier, args, len(training))
+    strategy = classifier.distribute_strategy
+    with strategy.scope():
+        compile_classifier(classifier, args, len(training))
+    if (replicas := strategy.num_replicas_in_sync) > 1:
+        training, validation = evenly(training, replicas), evenly(validation, replicas)
     stop = keras.callbacks.EarlyStopping(
         "val_loss", patience=3, restore_best_weights=True
     )

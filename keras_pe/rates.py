@@ -5,6 +5,7 @@ import math
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
 from keras_pe.recipe import channel_order
@@ -41,7 +42,20 @@ class Turns(NamedTuple):
     block_cosine: np.ndarray
 
 
-@functools.lru_cache(maxsize=32)
+def _on_the_host(make):
+    """Return `make`, which remembers its results and is no part of a graph.
+
+    `torch.compile` looks past the memory into it, and fails among its decimals.
+    """
+    make = functools.lru_cache(maxsize=32)(make)
+    if keras.config.backend() != "torch":
+        return make
+    import torch
+
+    return torch.compiler.disable(make)
+
+
+@_on_the_host
 def sinusoid_turns(d_model, max_wavelength, layout):
     """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
     channels = channel_order(np.arange(d_model), layout)
@@ -56,7 +70,7 @@ def sinusoid_turns(d_model, max_wavelength, layout):
         return _turns(turns, channels % 2)
 
 
-@functools.lru_cache(maxsize=32)
+@_on_the_host
 def turns_of_rates(rates):
     """Return the `Turns` of a tuple of rates in radians: all sines, then all cosines.
 

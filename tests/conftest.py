@@ -11,6 +11,14 @@ import pytest
 pytest.register_assert_rewrite("contract", "ladder")
 
 
+def pytest_collection_modifyitems(config, items):
+    """Deselect what is of JAX alone where Keras is on another backend."""
+    if keras.config.backend() != "jax":
+        others = [item for item in items if item.get_closest_marker("jax")]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if not item.get_closest_marker("jax")]
+
+
 @pytest.fixture(autouse=True)
 def settings_of_keras():
     policy, floatx = keras.config.dtype_policy(), keras.config.floatx()

@@ -12,12 +12,14 @@ def run(code, *args, without_keras=False, cwd=None, env=None):
     """Return what `code` prints in a fresh process, which has to succeed.
 
     Args:
-        code: Python source, indented as it stands. `args` are its `sys.argv[1:]`.
+        code: Python source, indented as it stands. `args` are its `sys.argv[1:]`. It
+            finds the modules of the tests.
         without_keras: Whether `import keras` and `import keras_pe` are to fail.
         cwd: Folder to run in.
         env: Environment variables beside those of this process.
     """
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    folders = str(ROOT), str(ROOT / "tests"), os.environ.get("PYTHONPATH")
+    path = os.pathsep.join(filter(None, folders))
     done = processes.run(
         code,
         *args,

@@ -1,71 +1,78 @@
-"""The layer under a strategy of several devices."""
+"""The layers under a strategy of several devices give the numbers of one device."""
 
 import pytest
+from positioned import LAYERS
 from processes import run
 
 pytestmark = pytest.mark.tensorflow
 
+TWO_DEVICES = """
+import tensorflow as tf
 
-def test_mirrored_strategy(tmp_path):
+[cpu] = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(
+    cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+)
+strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+assert strategy.num_replicas_in_sync == 2
+"""
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param([*LAYERS], id="all"),
+        *(pytest.param([name], id=name, marks=pytest.mark.long) for name in LAYERS),
+    ],
+)
+def test_mirrored_strategy(names, tmp_path):
+    """The numbers of one device; the model is saved, and loaded where it likes."""
+    code = """
+import sys
+import keras
+from positioned import assert_alike, make, numbers, predict, train
+
+path, *names = sys.argv[1:]
+alone = make(*names)
+expected = numbers(alone)
+with strategy.scope():
+    mirrored = make(*names)
+assert all(len(weight.value.values) == 2 for weight in mirrored.weights)
+assert_alike(numbers(mirrored), expected)
+mirrored.save(path)
+
+outside = keras.saving.load_model(path)
+with strategy.scope():
+    inside = keras.saving.load_model(path)
+assert_alike([predict(outside), predict(inside)], [expected[2]] * 2)
+assert_alike([train(inside, 2), predict(inside)], [train(alone, 2), predict(alone)])
+print("done")
+"""
+    printed = run(TWO_DEVICES + code, tmp_path / "model.keras", *names)
+    assert printed.endswith("done\n")
+
+
+def test_each_replica_starts_where_it_is_told():
     printed = run(
-        """
-        import sys
-        import numpy as np
-        import tensorflow as tf
+        TWO_DEVICES
+        + """
+import numpy as np
+from keras_pe import PositionalEncoding
 
-        [cpu] = tf.config.list_physical_devices("CPU")
-        tf.config.set_logical_device_configuration(
-            cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-        )
-        import keras
-        from keras_pe import PositionalEncoding
+with strategy.scope():
+    layer = PositionalEncoding(max_length=4)
+rows = PositionalEncoding()(tf.zeros((1, 3, 8)))
 
-        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-        assert strategy.num_replicas_in_sync == 2
-        ids = np.array([[1, 2, 0], [3, 4, 5], [6, 0, 0], [7, 8, 1]])
-        x = np.ones((4, 3, 8), "float32")
+@tf.function
+def step(start):
+    call = lambda: layer(tf.zeros((1, 1, 8)), start_index=start)
+    return strategy.experimental_local_results(strategy.run(call))
 
-        def check(model):
-            result = model.layers[1](x)
-            np.testing.assert_array_equal(result, x + PositionalEncoding()(0 * x))
-
-        with strategy.scope():
-            model = keras.Sequential(
-                [
-                    keras.layers.Embedding(9, 8, mask_zero=True),
-                    PositionalEncoding(max_length=4),
-                    keras.layers.Dense(3),
-                ]
-            )
-            model.compile("adam", "mse")
-        before = model.predict(ids, verbose=0)
-        history = model.fit(ids, np.ones((4, 3, 3)), batch_size=4, verbose=0).history
-        assert np.isfinite(history["loss"]).all()
-        expected = model.predict(ids, verbose=0)
-        assert np.abs(expected - before).max() > 1e-4
-        check(model)
-        model.save(sys.argv[1])
-
-        outside = keras.saving.load_model(sys.argv[1])
-        with strategy.scope():
-            inside = keras.saving.load_model(sys.argv[1])
-        for loaded in (outside, inside):
-            check(loaded)
-            result = loaded.predict(ids, verbose=0)
-            np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6)
-        inside.fit(ids, np.ones((4, 3, 3)), batch_size=4, verbose=0)
-        check(inside)
-
-        @tf.function
-        def step(start):
-            call = lambda: inside.layers[1](tf.zeros((1, 1, 8)), start_index=start)
-            return strategy.experimental_local_results(strategy.run(call))
-
-        for row in step(tf.constant(2)):
-            rows = PositionalEncoding()(0 * x)
-            np.testing.assert_allclose(row[0, 0], rows[0, 2], rtol=0, atol=3e-7)
-        print("done")
-        """,
-        tmp_path / "model.keras",
+found = step(tf.constant(2))
+assert len(found) == 2
+for row in found:
+    np.testing.assert_allclose(row[0, 0], rows[0, 2], rtol=0, atol=3e-7)
+print("done")
+"""
     )
     assert printed.endswith("done\n")
