@@ -59,6 +59,7 @@ def read_folder(folder):
             "`--data` must have at least two subfolders, one a class. "
             f"Received: {str(folder)!r} with {[path.name for path in classes]}"
         )
+    before = [stamp(path) for path in classes]
     rows = []
     for path in classes:
         if not path.name.isprintable():
@@ -71,7 +72,23 @@ def read_folder(folder):
                 f"Received: {str(path)!r} with {found}"
             )
         rows += texts
+    if [stamp(path) for path in classes] != before:
+        raise InputError(
+            "The texts must not change while they are read: try again. "
+            f"Received: {str(folder)!r}"
+        )
     return rows
+
+
+def stamp(folder):
+    """Return what changes of a folder when a text comes, goes or is written."""
+    try:
+        found = [(path, path.stat()) for path in text_files(folder)]
+    except OSError as error:
+        raise InputError(
+            f"Cannot read {str(error.filename)!r}: {error.strerror}"
+        ) from error
+    return [(path, status.st_size, status.st_mtime_ns) for path, status in found]
 
 
 def visible(folder):

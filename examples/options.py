@@ -17,11 +17,13 @@ class Parser(argparse.ArgumentParser):
 
     @contextlib.contextmanager
     def errors_told(self):
-        """Make of an `InputError` one line and an exit code."""
+        """Make of an `InputError` or an interrupt one line and an exit code."""
         try:
             yield
         except InputError as error:
             self.error(str(error))
+        except KeyboardInterrupt:
+            self.exit(130, f"\n{self.prog}: interrupted\n")
 
 
 def add_options(parser, name):

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -58,17 +59,72 @@ def versions():
 
 
 @contextlib.contextmanager
+def alone(out):
+    """Hold the folder of the results, in which one run at a time may write.
+
+    It is made if it is not there. What a killed run left half written is removed.
+    """
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    held = hold(out)
+    try:
+        if held is not None:
+            for path in out.glob(".writing-*"):
+                shutil.rmtree(path, ignore_errors=True)
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def hold(folder):
+    """Return a lock that ends with the process, or None where there are none."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(held)
+        if isinstance(error, BlockingIOError):
+            raise InputError(
+                "`--out` must not be the folder of a run that is not over: wait for "
+                f"it, or give another one. Received: {str(folder)!r}"
+            ) from error
+        return None  # a file system without locks
+    return held
+
+
+@contextlib.contextmanager
 def replaced(out, files):
     """Give a folder to write files in, which replace those in `out` if nothing fails.
 
     They are replaced in their order. metrics.json is the first, since it tells whose
     the folder is.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".writing-", dir=out) as aside:
-        yield Path(aside)
+    with writing(out), aside(out) as folder:
+        yield folder
         for name in files:
-            os.replace(Path(aside) / name, out / name)
+            os.replace(folder / name, out / name)
+
+
+@contextlib.contextmanager
+def aside(folder):
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Make an `InputError` of what the system or TensorFlow cannot write."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise InputError(f"Cannot write {str(path)!r}: {error}") from error
 
 
 def write_metrics(metrics, path):

@@ -15,16 +15,25 @@ texts by the signature `serving_default`, and their ids by `serve_ids`.
 import argparse
 import math
 import os
+import signal
 import sys
 import time
 
+from backup import Backup, describe_run
 from corpus import load
 from encoder import encode
 from exports import load_newest
 from options import Parser, add_options, check_options, check_packages
-from results import check_outputs, replaced, versions, write_metrics
+from results import (
+    alone,
+    check_outputs,
+    replaced,
+    versions,
+    write_metrics,
+    writing,
+)
 from scores import evaluate, majority_accuracy, plot_confusion, report
-from training import plot_history
+from training import fit_with_backup, plot_history
 
 # In the order they are replaced.
 RESULTS = ("metrics.json", "history.png", "confusion.png", "model.keras")
@@ -56,6 +65,11 @@ def train(args):
         print(f"{name:<10} {len(rows):>7} texts")
 
     os.environ["KERAS_BACKEND"] = "tensorflow"
+    with alone(args.out):
+        train_and_export(classes, splits, args)
+
+
+def train_and_export(classes, splits, args):
     import keras
 
     import keras_pe
@@ -70,7 +84,10 @@ def train(args):
         name: make_dataset(rows, tokenizer, args, shuffle=name == "training")
         for name, rows in splits.items()
     }
-    history = fit(classifier, data["training"], data["validation"], args)
+    words = tokenizer.get_layer("vectorize").get_vocabulary()
+    run = describe_run(NAME, args, classes, splits, words)
+    backup = Backup(args.out, run)
+    history = fit(classifier, data["training"], data["validation"], args, backup)
     metrics = {
         "example": NAME,
         "settings": vars(args),
@@ -80,7 +97,7 @@ def train(args):
         "vocabulary": vocabulary,
         "parameters": classifier.count_params(),
         "epochs": len(history["loss"]),
-        "training_seconds": round(time.monotonic() - start, 1),
+        "training_seconds": round(backup.seconds + time.monotonic() - start, 1),
         "majority_accuracy": majority_accuracy(splits),
         "validation": evaluate(classifier, data["validation"], len(classes)),
         "test": evaluate(classifier, data["test"], len(classes)),
@@ -94,14 +111,16 @@ def train(args):
         plot_confusion(metrics, aside / "confusion.png")
         model.save(aside / "model.keras")
     print(f"Results: {args.out}")
-    version = keras_pe.serving.export(
-        model,
-        args.saved_models,
-        samples=warmup_samples(splits["training"], tokenizer),
-        labels=classes,
-        endpoints={"serve_ids": classifier},
-    )
+    with writing(args.saved_models):
+        version = keras_pe.serving.export(
+            model,
+            args.saved_models,
+            samples=warmup_samples(splits["training"], tokenizer),
+            labels=classes,
+            endpoints={"serve_ids": classifier},
+        )
     print(f"SavedModel: {version}")
+    backup.remove()
 
 
 def make_parser():
@@ -214,20 +233,9 @@ def compile_classifier(classifier, args, steps):
     )
 
 
-def fit(classifier, training, validation, args):
-    import keras
-
+def fit(classifier, training, validation, args, backup):
     compile_classifier(classifier, args, len(training))
-    stop = keras.callbacks.EarlyStopping(
-        "val_loss", patience=3, restore_best_weights=True
-    )
-    return classifier.fit(
-        training,
-        validation_data=validation,
-        epochs=args.epochs,
-        callbacks=[stop],
-        shuffle=False,  # The dataset does it.
-    ).history
+    return fit_with_backup(classifier, training, validation, args.epochs, backup)
 
 
 # Serving.
@@ -258,4 +266,6 @@ def predict(texts, base):
 
 
 if __name__ == "__main__":
+    # As Ctrl-C, so that what is half written is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
