@@ -181,11 +181,11 @@ POINTS = {
     "an export": (
         4,
         """
-        import keras
-        def happen(archive, path):
-            halve(path + "/saved_model.pb")
+        from keras_pe import loading
+        def happen(version):
+            halve(version / "saved_model.pb")
             end()
-        at(keras.export.ExportArchive, "write_out", happen, after=True)
+        at(loading, "read", happen)
         """,
     ),
     "an export, before it is moved": (
