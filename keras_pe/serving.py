@@ -21,8 +21,9 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
 
     The version is written aside, loaded as the server loads it, asked each of the
     `samples`, and only then moved to `base_dir/N`, N being one more than the largest
-    number there. If anything fails, nothing is left, and what was there stays. It is
-    for any model, with layers of this package or without.
+    number there. If anything fails, nothing is left, and what was there stays; what an
+    export leaves that is killed, the next one removes. It is for any model, with layers
+    of this package or without.
 
     Inputs are named after the model's `Input`s and keep their unknown lengths; the
     batch is always unknown. Outputs are named by the keys of a dict, else `output_0`,

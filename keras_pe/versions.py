@@ -1,11 +1,21 @@
 """The folders BASE/1, BASE/2 ... that TensorFlow Serving takes its models from."""
 
 import contextlib
+import glob
 import os
+import platform
+import shutil
 import tempfile
 from pathlib import Path
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 LARGEST = 2**63 - 1  # TensorFlow Serving's version numbers are int64
+# Of this machine: of locks on a shared drive, others may know nothing.
+PREFIX = f".exporting-{platform.node()}-"
 
 
 @contextlib.contextmanager
@@ -13,7 +23,7 @@ def new_version(base_dir):
     """Give a folder to write in, which becomes the next version if nothing fails.
 
     It has a name that is no number while it is written, since TensorFlow Serving may
-    load a numbered folder at any time.
+    load a numbered folder at any time. What killed exports have left is removed.
 
     Args:
         base_dir: Folder of the versions; made if it is not there.
@@ -37,14 +47,49 @@ def new_version(base_dir):
             f"Received: base_dir={base_dir!r} ({error})"
         ) from error
     try:
-        with tempfile.TemporaryDirectory(prefix=".exporting-", dir=base) as aside:
-            written = Path(aside) / "model"
+        _remove_leftovers(base)
+        with _aside(base) as aside:
+            written = aside / "model"
             yield written, lambda: _move(written, base)
     except BaseException:
         with contextlib.suppress(OSError):  # not empty, or gone: no longer ours
             for path in missing:
                 path.rmdir()
         raise
+
+
+@contextlib.contextmanager
+def _aside(base):
+    """Make a folder that is locked until it is removed."""
+    while True:
+        aside = tempfile.TemporaryDirectory(prefix=PREFIX, dir=base)
+        with _locked(aside.name, wait=True), aside:
+            # Another export may have removed it as long as it was not locked.
+            if os.path.lexists(aside.name):
+                yield Path(aside.name)
+                return
+
+
+def _remove_leftovers(base):
+    for aside in base.glob(f"{glob.escape(PREFIX)}*"):
+        # A lock ends with its process: what can be locked is nobody's.
+        with _locked(aside, wait=False) as locked:
+            if locked:
+                shutil.rmtree(aside, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _locked(folder, wait):
+    """Lock a folder, and give whether that could be done."""
+    with contextlib.ExitStack() as stack:
+        locked = False
+        with contextlib.suppress(OSError):  # locked by another, gone, or no such thing
+            if fcntl is not None:
+                descriptor = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                locked = True
+        yield locked
 
 
 def _move(written, base):

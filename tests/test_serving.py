@@ -1,5 +1,7 @@
 """What `export` writes, and that it writes all of it or nothing."""
 
+import errno
+import fcntl
 import json
 import os
 import threading
@@ -681,6 +683,54 @@ def test_many_at_once_each_get_a_number_of_their_own(tmp_path):
     contents = {(path / "content").read_text() for path in tmp_path.iterdir()}
     assert contents == {f"{name} {i}" for name in range(8) for i in range(20)}
     assert sorted(map(int, names_in(tmp_path))) == list(range(1, 161))
+
+
+def test_next_export_removes_what_killed_ones_left(tmp_path, model):
+    (tmp_path / f"{versions.PREFIX}x" / "model" / "variables").mkdir(parents=True)
+    kept = [".exporting-elsewhere-x", ".exported", "exporting"]
+    for name in kept:
+        (tmp_path / name).mkdir()
+    with versions.new_version(tmp_path) as (written, move):
+        # One that is not over, in this process or in another, is no such thing.
+        assert names_in(tmp_path) == sorted([*kept, written.parent.name])
+        assert export(model, tmp_path) == tmp_path / "1"
+        written.mkdir()
+        assert move() == tmp_path / "2"
+    assert names_in(tmp_path) == sorted([*kept, "1", "2"])
+
+
+def test_folder_that_is_removed_before_it_is_locked(tmp_path, monkeypatch):
+    flock, removed = fcntl.flock, []
+
+    def late(descriptor, flags):
+        if not removed:
+            removed.extend(tmp_path.iterdir())
+            removed[0].rmdir()
+        flock(descriptor, flags)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with versions.new_version(tmp_path) as (written, move):
+        assert len(removed) == 1 and written.parent != removed[0]
+        written.mkdir()
+        move()
+    assert names_in(tmp_path) == ["1"]
+
+
+@pytest.mark.parametrize("cause", ["the system", "the file system"])
+def test_without_locks_nothing_is_removed(cause, tmp_path, monkeypatch):
+    def flock(descriptor, flags):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if cause == "the system":
+        monkeypatch.setattr(versions, "fcntl", None)
+    else:
+        monkeypatch.setattr(fcntl, "flock", flock)
+    left = f"{versions.PREFIX}x"
+    (tmp_path / left).mkdir()
+    with versions.new_version(tmp_path) as (written, move):
+        written.mkdir()
+        move()
+    assert names_in(tmp_path) == [left, "1"]
 
 
 def test_a_version_is_complete_when_it_appears(tmp_path, model):

@@ -5,11 +5,13 @@ import json
 import os
 import sys
 
+import corpus
 import keras
 import numpy as np
 import pytest
 from classifier import SCRIPT, TEXTS, example, train, write_texts
 from cpp import ask
+from options import InputError
 from processes import run
 
 import keras_pe
@@ -46,7 +48,7 @@ def score(model, texts):
 
 def test_clean_strips_and_drops_empty_repeated_and_contradictory_texts():
     rows = [(" a ", "x"), ("a", "x"), ("b", "x"), ("b\n", "y"), (" \n", "y"), ("", "x")]
-    assert example.clean([*rows, ("c", "y"), ("A", "y")]) == [
+    assert corpus.clean([*rows, ("c", "y"), ("A", "y")]) == [
         ("a", "x"),
         ("c", "y"),
         ("A", "y"),
@@ -55,13 +57,13 @@ def test_clean_strips_and_drops_empty_repeated_and_contradictory_texts():
 
 def test_split_is_stable_disjoint_and_complete():
     rows = [(f"text {i}", "x") for i in range(1000)]
-    splits = example.split(rows)
-    assert splits == example.split(rows[::-1])
-    assert [len(splits[name]) for name in example.SPLITS] == [789, 107, 104]
+    splits = corpus.split(rows)
+    assert splits == corpus.split(rows[::-1])
+    assert [len(splits[name]) for name in corpus.SPLITS] == [789, 107, 104]
     assert sorted(row for part in splits.values() for row in part) == sorted(rows)
     # A text stays where it is when others come or go.
-    fewer = example.split(rows[::2])
-    assert all(set(fewer[name]) <= set(splits[name]) for name in example.SPLITS)
+    fewer = corpus.split(rows[::2])
+    assert all(set(fewer[name]) <= set(splits[name]) for name in corpus.SPLITS)
 
 
 def test_reviews_have_the_same_splits_everywhere():
@@ -84,7 +86,7 @@ def test_folder_takes_visible_text_files_of_sorted_classes(tmp_path):
     (tmp_path / "a" / "image.png").write_bytes(b"\xff")
     (tmp_path / "readme.txt").write_text("of no class")
     (tmp_path / ".git").mkdir()
-    rows = example.read_folder(tmp_path)
+    rows = corpus.read_folder(tmp_path)
     assert rows == [("two", "a"), ("three", "a"), ("one", "b")]
 
 
@@ -244,7 +246,7 @@ def test_diverged_training_is_refused():
         def predict(self, data, verbose):
             return np.full((2, 2), np.nan)
 
-    with pytest.raises(example.InputError, match="smaller `--learning-rate`"):
+    with pytest.raises(InputError, match="smaller `--learning-rate`"):
         example.evaluate(Diverged(), [(None, np.array([0, 1]))], classes=2)
 
 

@@ -1,0 +1,98 @@
+"""The state of a training in a file, with which the same command goes on."""
+
+import hashlib
+import io
+import json
+import os
+import time
+from pathlib import Path
+
+from results import aside, versions, writing
+
+DIGITS = 64  # of the digest that the file begins with
+
+
+class Backup:
+    """The last whole epoch of a training, in one file that the next one replaces.
+
+    keras.callbacks.BackupAndRestore writes its weights over those of the epoch before,
+    and the number of the epoch into a second file: killed in between, the two do not
+    belong together. It also keeps no history, and nothing of EarlyStopping.
+
+    Args:
+        folder: Where the file is.
+        run: What has to be the same for going on, as a dict that JSON can hold.
+    """
+
+    def __init__(self, folder, run):
+        self.path = folder / ".training.backup"
+        self.run = json.loads(json.dumps(run))
+        self.start = time.monotonic()
+        self.seconds = 0.0  # taken by the processes before this one
+
+    def save(self, state, arrays):
+        import numpy as np
+
+        seconds = self.seconds + time.monotonic() - self.start
+        state = json.dumps({"run": self.run, "seconds": seconds, **state})
+        content = io.BytesIO()
+        np.savez(content, state, *arrays)
+        content = content.getvalue()
+        with writing(self.path), aside(self.path.parent) as folder:
+            (folder / "backup").write_bytes(digest(content).encode() + content)
+            os.replace(folder / "backup", self.path)
+
+    def load(self):
+        """Return state and arrays, or None; say so if there are some of no use."""
+        import numpy as np
+
+        if not os.path.lexists(self.path):
+            return None
+        try:
+            content = self.path.read_bytes()
+        except OSError as error:
+            return self._refuse(f"cannot be read ({error.strerror})")
+        content, expected = content[DIGITS:], content[:DIGITS]
+        if digest(content).encode() != expected:
+            return self._refuse("is damaged")
+        with np.load(io.BytesIO(content)) as file:
+            state, *arrays = (file[f"arr_{i}"] for i in range(len(file.files)))
+        state = json.loads(str(state))
+        run = state.pop("run")
+        other = [name for name in self.run if run.get(name) != self.run[name]]
+        if other:
+            return self._refuse(f"is of a run with other {', '.join(other)}")
+        self.seconds = state.pop("seconds")
+        return state, arrays
+
+    def _refuse(self, why):
+        print(f"The backup {self.path} {why}: training starts anew.")
+
+    def remove(self):
+        self.path.unlink(missing_ok=True)
+
+
+def describe_run(name, args, classes, splits, vocabulary):
+    """Return what decides the result of a training, long things as digests."""
+    import keras_pe
+
+    # They say where things are, not what.
+    places = ("data", "out", "saved_models")
+    return {
+        "example": name,
+        "options": {k: v for k, v in vars(args).items() if k not in places},
+        "texts": digest(json.dumps([classes, splits]).encode()),
+        "vocabulary": digest(json.dumps(vocabulary).encode()),
+        "versions": versions(),
+        "code": digest(
+            *(
+                path.read_bytes()
+                for module in (__file__, keras_pe.__file__)
+                for path in sorted(Path(module).parent.glob("*.py"))
+            )
+        ),
+    }
+
+
+def digest(*parts):
+    return hashlib.sha256(b"".join(parts)).hexdigest()

@@ -1,0 +1,110 @@
+"""The options that the examples share, and what is checked before any work."""
+
+import argparse
+import contextlib
+import importlib.util
+import math
+from pathlib import Path
+
+
+class InputError(ValueError):
+    """The options, the data or a folder cannot be used; told without a traceback."""
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        self.exit(2, f"{self.prog}: error: {message}\n")
+
+    @contextlib.contextmanager
+    def errors_told(self):
+        """Make of an `InputError` or an interrupt one line and an exit code."""
+        try:
+            yield
+        except InputError as error:
+            self.error(str(error))
+        except KeyboardInterrupt:
+            self.exit(130, f"\n{self.prog}: interrupted\n")
+
+
+def add_options(parser, name):
+    """Add the options of model, training and results of the example of that name."""
+    add = parser.add_argument
+    add(
+        "--encoding",
+        choices=("sinusoidal", "learned", "rotary", "alibi", "relative", "none"),
+        default="sinusoidal",
+        help="what the model knows of positions: added to the embeddings (the first "
+        "two), or in the attention (the next three)",
+    )
+    add("--blocks", type=int, default=1, help="attention blocks")
+    add("--heads", type=int, default=4, help="attention heads, a divisor of DIM")
+    add("--dim", type=int, default=64, help="size of the embedding")
+    add("--max-tokens", type=int, default=10_000, help="size of the vocabulary")
+    add("--length", type=int, default=200, help="tokens kept of a text")
+    add("--dropout", type=float, default=0.4, help="rate of the dropout layers")
+    add("--epochs", type=int, default=8, help="passes over the training texts at most")
+    add("--batch-size", type=int, default=64, help="texts a training step")
+    add(
+        "--learning-rate",
+        type=float,
+        default=2e-3,
+        help="AdamW's, falling to 0 along a cosine",
+    )
+    add(
+        "--precision",
+        choices=("float32", "mixed_bfloat16", "mixed_float16"),
+        default="float32",
+        help="dtype policy; probabilities are always float32",
+    )
+    add(
+        "--distribute",
+        choices=("none", "mirrored"),
+        default="none",
+        help="devices to train on: one, or a batch in parts on all local GPUs",
+    )
+    add("--seed", type=int, default=0, help="same seed, same machine, same result")
+    add("--out", type=Path, default=f"runs/{name}", help="folder of the results")
+    add(
+        "--saved-models",
+        type=Path,
+        default=f"saved_models/{name}",
+        help="folder of the exported versions 1, 2, ...",
+    )
+
+
+def check_options(args):
+    for option, ok, allowed in (
+        ("blocks", args.blocks >= 0, "at least 0"),
+        ("heads", args.heads >= 1, "at least 1"),
+        ("dim", args.dim >= 1, "at least 1"),
+        ("max_tokens", args.max_tokens >= 3, "at least 3"),
+        ("length", args.length >= 1, "at least 1"),
+        ("dropout", 0 <= args.dropout < 1, "at least 0 and below 1"),
+        ("epochs", args.epochs >= 1, "at least 1"),
+        ("batch_size", args.batch_size >= 1, "at least 1"),
+        ("learning_rate", 0 < args.learning_rate < math.inf, "positive and finite"),
+        ("seed", 0 <= args.seed < 2**32, "at least 0 and below 2**32"),
+    ):
+        if not ok:
+            raise InputError(
+                f"`--{option.replace('_', '-')}` must be {allowed}. "
+                f"Received: {getattr(args, option)}"
+            )
+    if args.dim % args.heads:
+        raise InputError(
+            "`--dim` must be a multiple of `--heads`. "
+            f"Received: --dim {args.dim} --heads {args.heads}"
+        )
+    if args.encoding == "rotary" and args.dim // args.heads % 2:
+        raise InputError(
+            "`--encoding rotary` turns pairs of features: `--dim` divided by `--heads` "
+            f"must be even. Received: --dim {args.dim} --heads {args.heads}"
+        )
+
+
+def check_packages():
+    for name in ("tensorflow", "keras_pe", "sklearn", "matplotlib"):
+        if importlib.util.find_spec(name) is None:
+            raise InputError(
+                f"The package {name} is not installed: `pip install '.[examples]'`."
+            )

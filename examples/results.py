@@ -1,0 +1,132 @@
+"""The folder of the results: whose it is, and how they are moved into place."""
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+import tempfile
+from pathlib import Path
+
+from options import InputError
+
+
+def check_outputs(args, name, files):
+    """Refuse folders that cannot be written, and those with files of others."""
+    for option, folder in (("--out", args.out), ("--saved-models", args.saved_models)):
+        path = next(filter(os.path.lexists, (folder, *folder.absolute().parents)))
+        if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
+            raise InputError(
+                f"`{option}` must be a folder that can be written or created. "
+                f"Received: {str(folder)!r}, and {str(path)!r} is "
+                + ("read-only" if path.is_dir() else "a file")
+            )
+        if args.data != "reviews" and folder.resolve().is_relative_to(
+            Path(args.data).resolve()
+        ):
+            raise InputError(
+                f"`{option}` must not lie in the folder of the texts. "
+                f"Received: {str(folder)!r} in {str(args.data)!r}"
+            )
+    ours = is_from(name, args.out / "metrics.json")
+    for path in (args.out / file for file in files):
+        if path.is_dir() or (path.exists() and not ours):
+            raise InputError(
+                f"`--out` must not hold files of others: {str(path)!r} is not from an "
+                f"earlier run of this script. Received: {str(args.out)!r}"
+            )
+
+
+def is_from(name, metrics):
+    try:
+        return json.loads(metrics.read_bytes())["example"] == name
+    except (OSError, ValueError, TypeError, LookupError):
+        return False
+
+
+def versions():
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    import keras_pe
+
+    packages = {"keras_pe": keras_pe, "keras": keras, "tensorflow": tf, "numpy": np}
+    return {
+        "python": platform.python_version(),
+        **{name: package.__version__ for name, package in packages.items()},
+    }
+
+
+@contextlib.contextmanager
+def alone(out):
+    """Hold the folder of the results, in which one run at a time may write.
+
+    It is made if it is not there. What a killed run left half written is removed.
+    """
+    with writing(out):
+        out.mkdir(parents=True, exist_ok=True)
+    held = hold(out)
+    try:
+        if held is not None:
+            for path in out.glob(".writing-*"):
+                shutil.rmtree(path, ignore_errors=True)
+        yield
+    finally:
+        if held is not None:
+            os.close(held)
+
+
+def hold(folder):
+    """Return a lock that ends with the process, or None where there are none."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(held)
+        if isinstance(error, BlockingIOError):
+            raise InputError(
+                "`--out` must not be the folder of a run that is not over: wait for "
+                f"it, or give another one. Received: {str(folder)!r}"
+            ) from error
+        return None  # a file system without locks
+    return held
+
+
+@contextlib.contextmanager
+def replaced(out, files):
+    """Give a folder to write files in, which replace those in `out` if nothing fails.
+
+    They are replaced in their order. metrics.json is the first, since it tells whose
+    the folder is.
+    """
+    with writing(out), aside(out) as folder:
+        yield folder
+        for name in files:
+            os.replace(folder / name, out / name)
+
+
+@contextlib.contextmanager
+def aside(folder):
+    with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def writing(path):
+    """Make an `InputError` of what the system or TensorFlow cannot write."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        raise InputError(f"Cannot write {str(path)!r}: {error}") from error
+
+
+def write_metrics(metrics, path):
+    text = json.dumps(metrics, indent=2, ensure_ascii=False, default=str) + "\n"
+    path.write_text(text, encoding="utf-8")
