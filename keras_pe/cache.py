@@ -93,8 +93,13 @@ def written(owner, cache, steps, start_index):
         old = ops.reshape(old, (batch, *ops.shape(old)[1:]))
         is_new = ops.reshape(new, (1, slots) + (1,) * (len(old.shape) - 2))
         # One step goes to one slot, and needs no choice of its own.
-        one = isinstance(time, int) and time == 1
-        latest = steps[name] if one else ops.take(steps[name], step, axis=1)
+        latest = steps[name]
+        if not isinstance(time, int):
+            # There may be none, of which a gather takes none.
+            rest = [[0, 0]] * (len(latest.shape) - 2)
+            latest = ops.pad(latest, [[0, 0], [0, 1], *rest])
+        if not (isinstance(time, int) and time == 1):
+            latest = ops.take(latest, step, axis=1)
         latest = ops.cast(latest, old.dtype)
         result[name] = ops.where(is_new, latest, old)
     return result, rows.whole, rows.valid

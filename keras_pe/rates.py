@@ -1,6 +1,5 @@
 """The rates of an encoding, made on the host: exact fractions of a turn as integers."""
 
-import functools
 import math
 from decimal import Decimal, localcontext
 from typing import NamedTuple
@@ -8,9 +7,11 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_pe.recipe import channel_order
+from keras_pe.remembered import remembered
 
 QUARTER = 2**30  # of a turn, in units of 2**-32 turns
 BLOCK = 256  # positions that share one rotation
+_LARGEST_MEMORY = 2**28  # in bytes: of the turns that are kept, 2 kB a channel
 
 
 class Rates(NamedTuple):
@@ -41,7 +42,7 @@ class Turns(NamedTuple):
     block_cosine: np.ndarray
 
 
-@functools.lru_cache(maxsize=32)
+@remembered(32, _LARGEST_MEMORY)
 def sinusoid_turns(d_model, max_wavelength, layout):
     """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
     channels = channel_order(np.arange(d_model), layout)
@@ -56,7 +57,7 @@ def sinusoid_turns(d_model, max_wavelength, layout):
         return _turns(turns, channels % 2)
 
 
-@functools.lru_cache(maxsize=32)
+@remembered(32, _LARGEST_MEMORY)
 def turns_of_rates(rates):
     """Return the `Turns` of a tuple of rates in radians: all sines, then all cosines.
 

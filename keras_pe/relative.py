@@ -1,13 +1,12 @@
 """The bias with a weight for each bucket of distances."""
 
-import functools
-
 import keras
 import numpy as np
 from keras import ops
 
 from keras_pe.bias import PositionBias
 from keras_pe.checks import check_initializer, check_size, constant, dtype_name
+from keras_pe.remembered import remembered
 
 _MOST = 2**20
 
@@ -134,7 +133,7 @@ class RelativePositionBias(PositionBias):
         return ops.where(ops.expand_dims(valid, -3), bias, ops.cast(np.nan, "float32"))
 
 
-@functools.lru_cache(maxsize=32)
+@remembered(32, 2**28)
 def _buckets(num_buckets, max_distance, bidirectional):
     """Return int32 `(2 * max_distance + 1,)`: the bucket of each distance.
 

@@ -1,15 +1,15 @@
 """Rows taken from a table that is made once, on the host."""
 
-import functools
-
 import keras
 import numpy as np
 from keras import ops
 
 from keras_pe.checks import constant, tensorflow_mode
+from keras_pe.remembered import bytes_of, remembered
 from keras_pe.turns import precision_of
 
 LARGEST_CONSTANT = 4 * 2**20  # in bytes: what a graph is given to hold unasked
+_LARGEST_MEMORY = 2**29  # in bytes: of all tables that are kept
 
 
 def run_of_table(start, length, encoding, dtype):
@@ -60,19 +60,18 @@ def _shared(make, *arguments):
         with tf.init_scope():
             if tf.executing_eagerly():  # and not in a graph of TensorFlow 1
                 table = _shared_tensor(make, *arguments)
-                size = table.shape.num_elements() * table.dtype.size
-                if not (in_graph and size <= LARGEST_CONSTANT):
+                if not (in_graph and bytes_of(table) <= LARGEST_CONSTANT):
                     return table
     return _array(make, *arguments)
 
 
-@functools.lru_cache(maxsize=8)
+@remembered(8, _LARGEST_MEMORY)
 def _shared_tensor(make, *arguments):
     # Each eager call would copy the array, which takes longer than to add it.
     return constant(make(*arguments))
 
 
-@functools.lru_cache(maxsize=8)
+@remembered(8, _LARGEST_MEMORY)
 def _array(make, *arguments):
     return make(*arguments)
 
