@@ -1,5 +1,8 @@
 """Positions for Keras models: the right numbers in every dtype and at every length."""
 
+from keras_pe import legacy  # noqa: F401, before what needs Keras 3
+
+# isort: split
 from keras_pe import analysis, serving, testing
 from keras_pe.alibi import ALiBi
 from keras_pe.attention import MultiHeadAttention

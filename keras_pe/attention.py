@@ -16,6 +16,7 @@ from keras_pe.checks import (
     is_plain,
     tensorflow_mode,
 )
+from keras_pe.legacy import refuse_keras_2
 from keras_pe.masks import (
     between,
     causal_mask,
@@ -149,6 +150,7 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
         return empty_cache(batch_size, max_length, *dims, self.compute_dtype)
 
     def __call__(self, *args, **kwargs):
+        refuse_keras_2(self._owner, *args, *kwargs.values())
         # Before Keras converts the arguments: on JAX that cuts int64 to int32.
         if "positions" in kwargs or "start_index" in kwargs:
             kwargs["positions"], kwargs["start_index"] = self._standardize(
@@ -274,6 +276,18 @@ class MultiHeadAttention(keras.layers.MultiHeadAttention):
                 }
             )
         return tuple(results) if len(results) > 1 else results[0]
+
+    def rematerialized_call(self, layer_call, *args, **kwargs):
+        # TensorFlow takes what is given by name for a constant: a trained bias would
+        # get no gradient under `keras.RematScope`.
+        if kwargs.get("bias") is None:
+            return super().rematerialized_call(layer_call, *args, **kwargs)
+
+        def call(bias, *args, **kwargs):
+            return layer_call(*args, bias=bias, **kwargs)
+
+        again = super().rematerialized_call(call, *args, **kwargs)
+        return lambda *args, bias, **kwargs: again(bias, *args, **kwargs)
 
     def get_config(self):
         rotary = self.rotary

@@ -11,6 +11,7 @@ from keras_pe.arguments import (
     standardize_positions,
 )
 from keras_pe.checks import check_size, has_rank, is_dense
+from keras_pe.legacy import refuse_keras_2
 from keras_pe.rows import find_rows
 
 _FARTHEST = 2**30  # the difference of two such is an int32 still
@@ -37,6 +38,7 @@ class PositionBias(keras.layers.Layer):
 
     def __call__(self, *args, **kwargs):
         sides = dict(zip(("query", "key"), args, strict=False)) | kwargs
+        refuse_keras_2(self._owner, *sides.values())
         self._check_input(sides.get("query"))
         if sides.get("key") is not None:
             self._check_input(sides["key"])

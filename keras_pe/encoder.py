@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_pe.arguments import check_call, standardize
 from keras_pe.checks import check_float_dtype, dtype_name, has_rank, is_dense
+from keras_pe.legacy import refuse_keras_2
 from keras_pe.rows import find_rows
 
 
@@ -32,7 +33,9 @@ class Encoder(keras.layers.Layer):
 
     def __call__(self, *args, **kwargs):
         # Before Keras converts the arguments: on JAX that cuts int64 to int32.
-        self._check_inputs(args[0] if args else kwargs.get("inputs"))
+        inputs = args[0] if args else kwargs.get("inputs")
+        refuse_keras_2(self._owner, inputs, *kwargs.values())
+        self._check_inputs(inputs)
         return super().__call__(*args, **self._standardize(kwargs))
 
     def call(self, inputs, *, positions=None, start_index=0, mask=None):

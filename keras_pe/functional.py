@@ -10,6 +10,7 @@ from keras_pe.checks import (
     check_size,
     check_wavelength,
 )
+from keras_pe.legacy import refuse_keras_2
 from keras_pe.rates import sinusoid_turns
 from keras_pe.rows import rows_of_positions
 from keras_pe.turns import precision_of, rows_at
@@ -60,6 +61,7 @@ def sinusoidal_encoding(
     # Said now, so that a saved model does not depend on the setting of a later day.
     dtype = keras.backend.standardize_dtype(dtype)
     encoding = SinusoidalEncoding(d_model, max_wavelength, layout, dtype)
+    refuse_keras_2("sinusoidal_encoding", positions)
     return encoding(standardize_positions("sinusoidal_encoding", positions))
 
 

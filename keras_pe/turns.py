@@ -25,6 +25,7 @@ _COARSE_REST = np.float32(2 * math.pi / 2**14 - float(_COARSE))
 _NAN = np.float32(math.nan)
 # Of x**3 to x**9 in the sine: the fit up to a quarter turn with the least error, 5e-9.
 _SINE_SERIES = (-1.6666657e-1, 8.3330171e-3, -1.9806615e-4, 2.6000544e-6)
+_PIECE = 2**20  # numbers of rows that are made at once, where each step is a copy
 _TINY = np.float32(2.0**-120)  # in place of a cosine that is 0
 
 
@@ -39,7 +40,24 @@ def rows_at(rows, turns, dtype):
     `dtype` is "float64" or "float32". Rounding to a half type is the caller's, so
     that it happens once.
     """
-    whole, fraction, valid = rows.whole, rows.fraction, rows.valid
+    parts = rows.whole, rows.fraction, rows.valid
+    most = max(1, _PIECE // turns.first.size)
+    if tensorflow_mode() != "eager" or math.prod(rows.whole.shape) <= most:
+        return _rows_at(*parts, turns, dtype)
+    # Each operation has a result of its own there, and a dozen of these are large.
+    shape = ops.shape(rows.whole)
+    parts = [
+        None if part is None else ops.reshape(ops.broadcast_to(part, shape), (-1,))
+        for part in parts
+    ]
+    pieces = [
+        _rows_at(*(p if p is None else p[i : i + most] for p in parts), turns, dtype)
+        for i in range(0, math.prod(shape), most)
+    ]
+    return ops.reshape(ops.concatenate(pieces), (*shape, turns.first.size))
+
+
+def _rows_at(whole, fraction, valid, turns, dtype):
     if dtype == "float64":
         positions = ops.expand_dims(ops.cast(whole, dtype), -1)
         part = positions * constant(turns.turn)
