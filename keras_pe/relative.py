@@ -101,6 +101,8 @@ class RelativePositionBias(PositionBias):
             name="embeddings",
             shape=(self.num_buckets, self.num_heads),
             initializer=self.initializer,
+            # A mixed policy would round the weights, and the bias is float32.
+            autocast=False,
         )
 
     def get_config(self):
