@@ -34,28 +34,37 @@ def ways():
 @st.composite
 def sizes(draw, least, most):
     """A size, as likely below ten as between a tenth of `most` and that."""
-    bits = draw(st.integers(0, (most - least).bit_length()))
-    return min(most, least + draw(st.integers(0, 2**bits - 1)))
+    bits = draw(st.integers(0, (most - least + 1).bit_length() - 1))
+    return min(most, least - 1 + draw(st.integers(2**bits, 2 ** (bits + 1) - 1)))
 
 
 def lengths(most=5000):
     blocks = [size for size in BLOCKS if size <= most]
-    return seldom(st.sampled_from(blocks), sizes(0, most)) if blocks else sizes(0, most)
+    return seldom(st.sampled_from(blocks), sizes(1, most)) if blocks else sizes(1, most)
+
+
+@st.composite
+def emptied(draw, shape):
+    """The same sizes, or once in 16 times with a 0 among them."""
+    shape = list(shape)
+    if shape and draw(st.integers(0, 15)) == 5:
+        shape[draw(st.integers(0, len(shape) - 1))] = 0
+    return tuple(shape)
 
 
 @st.composite
 def shapes(draw, *, ranks=(3, 5), widths=(1, 300), most=2**19):
     """The shape of an input: batch, axes between, steps, features."""
     time, width = draw(lengths()), draw(sizes(*widths))
-    middle = draw(st.lists(sizes(0, 4), max_size=ranks[1] - 3, min_size=ranks[0] - 3))
-    batch = draw(sizes(0, 8))
+    middle = draw(st.lists(sizes(1, 4), max_size=ranks[1] - 3, min_size=ranks[0] - 3))
+    batch = draw(sizes(1, 8))
     while batch * math.prod(middle) * time * width > most:
         # Each size reaches its most, but not all of them at once.
         batch, middle, width = min(batch, 2), [min(n, 1) for n in middle], width // 2
         if batch * time * width > most and width == widths[0]:
             break
         width = max(width, widths[0])
-    return (batch, *middle, time, width)
+    return (*draw(emptied((batch, *middle, time))), width)
 
 
 def dtype_of(policy):
@@ -176,7 +185,7 @@ def limits(name, first, last):
 def starts(draw, batch, time, last=MOST, first=LEAST, of_each=True):
     """A start from which there are so many steps: `Given`, with places of all steps."""
     last = last - max(time - 1, 0)
-    forms = ["int", "numpy", "0-d array", "tensor"]
+    forms = ["int", "numpy", "0-d array", *["tensor"] * 3]
     if of_each:
         forms += ["array of each", "tensor of each", "list of each", "tensor of all"]
     form = draw(st.sampled_from(forms))
@@ -246,7 +255,7 @@ def steps(draw, batch, time, first=LEAST, last=MOST, floats=True, of_each=True):
 
     `floats` says whether it takes those too, `of_each` whether starts `(batch,)`.
     """
-    kind = draw(st.sampled_from(["positions", "start", "none"]))
+    kind = draw(st.sampled_from(["positions", "start", "start", "none"]))
     if kind == "none":
         return Steps({}, np.arange(time, dtype=float), is_known=True)
     if kind == "start":

@@ -17,11 +17,11 @@ from keras import ops
 BACKEND = keras.config.backend()
 # How often, in all. To trace costs ten times what a call does, to compile fifty times.
 WAYS = {
-    "tensorflow": ["eager"] * 14 + ["graph"] * 5 + ["xla"],
+    "tensorflow": ["eager"] * 12 + ["graph"] * 3 + ["xla"],
     "jax": ["eager"] * 3 + ["jit"],
 }.get(BACKEND, ["eager"])
 COMPILED = ("xla", "jit")
-COMPARED, REFUSED = "compared", "refused"
+COMPARED, REFUSED, EMPTY = ENDS = "compared", "refused", "empty"
 
 
 def register_profiles():
@@ -40,7 +40,7 @@ def register_profiles():
 
 
 def generated(cases, share=1):
-    """Make a test of a check, which takes a case and returns COMPARED or REFUSED.
+    """Make a test of a check, which takes a case and returns one of `ENDS`.
 
     Args:
         cases: Strategy.
@@ -61,10 +61,10 @@ def generated(cases, share=1):
             try:
                 run()
             finally:
-                for name in (COMPARED, REFUSED):
+                for name in ENDS:
                     record_property(f"examples {name}", counts[name])
             # Else it would ask for little more than errors.
-            assert counts[COMPARED] >= counts[REFUSED], counts
+            assert 2 * counts[COMPARED] >= counts.total(), counts
 
         run.__name__ = run.__qualname__ = test.__name__ = check.__name__
         test.__doc__, test.__module__ = check.__doc__, check.__module__
@@ -92,7 +92,12 @@ def summary(reports):
 
 
 def _shares(counts):
-    return ", ".join(f"{counts[name]} {name}" for name in (COMPARED, REFUSED))
+    return ", ".join(f"{counts[name]} {name}" for name in ENDS)
+
+
+def compared(result):
+    """Return how an example ended whose numbers are right."""
+    return COMPARED if np.size(result) else EMPTY
 
 
 def call(way, function, tensors, unknown=()):
