@@ -23,8 +23,8 @@ BLOCKS = (255, 256, 257, 512, 513)
 
 
 def seldom(strategy, often):
-    """A strategy that is in place of `often` once in six times."""
-    return st.integers(0, 5).flatmap(lambda n: strategy if n == 3 else often)
+    """A strategy that is in place of `often` once in seven times."""
+    return st.integers(0, 6).flatmap(lambda n: strategy if n == 3 else often)
 
 
 def ways():
@@ -246,7 +246,8 @@ class Steps:
         self.is_refused, self.is_known = is_refused, is_known
 
     def __repr__(self):
-        return f"<{self.arguments}, refused: {self.is_refused}>"
+        with np.printoptions(threshold=8):
+            return f"<{self.arguments}, refused: {self.is_refused}>"
 
 
 @st.composite

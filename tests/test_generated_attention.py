@@ -8,6 +8,7 @@ import pytest
 from drawn import (
     POLICIES,
     Steps,
+    dtype_called,
     emptied,
     exact,
     keras_dtype,
@@ -207,7 +208,7 @@ def test_relative_position_bias(case):
     dtype = arguments["dtype"]
     if "mixed" not in dtype and "16" in dtype:
         # A layer of such a dtype has rounded its weights.
-        weights = [exact(weights[0].astype(np_dtype(dtype)))]
+        weights = [exact(weights[0].astype(dtype_called(dtype)))]
     names = ("num_buckets", "max_distance", "bidirectional")
     distance, kinds = case.distances(), [arguments[name] for name in names]
     most = arguments["max_distance"]
@@ -221,12 +222,6 @@ def test_relative_position_bias(case):
     expected = expected if expected.ndim == 4 else expected[None]
     assert_near(to_numpy(result), expected, 0, case.refused)
     return REFUSED if case.refused else compared(expected)
-
-
-def np_dtype(name):
-    import ml_dtypes
-
-    return ml_dtypes.bfloat16 if name == "bfloat16" else name
 
 
 # Attention.
