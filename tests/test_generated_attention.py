@@ -75,7 +75,8 @@ class Bias(NamedTuple):
                 given |= self.key.arguments
             if self.way != "eager":
                 for name, side in self.given.items():
-                    given[name] = ops.convert_to_tensor(side)
+                    if isinstance(side, np.ndarray):
+                        given[name] = ops.convert_to_tensor(side)
             tensors, plain = split(given)
             axes = {name: range(len(t.shape)) for name, t in tensors.items()}
             return call(
