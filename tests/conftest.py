@@ -18,18 +18,18 @@ pytest.register_assert_rewrite("contract", "generated", "ladder")
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_configure():
+def pytest_configure(config):
     """Before Hypothesis, which looks for the profile that it is asked for."""
     import generated
 
-    generated.register_profiles()
+    generated.configure(config)
 
 
-def pytest_terminal_summary(terminalreporter):
+def pytest_terminal_summary(terminalreporter, config):
     import generated
 
     reports = [report for some in terminalreporter.stats.values() for report in some]
-    if lines := generated.summary(reports):
+    if lines := generated.summary(config, reports):
         terminalreporter.section("generated examples")
         terminalreporter.write_line("\n".join(lines))
 

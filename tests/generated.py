@@ -4,10 +4,12 @@ A test draws a case, and checks that its result is the truth, within what is pro
 or that it is refused as is documented. It says which: at least half must be compared.
 
 By itself a run is the same every time, so that CI is. `--hypothesis-profile=long` draws
-20 times as many, by another seed each time, which a failure prints.
+20 times as many, by another seed each time, which the end of the run prints. What it
+finds becomes a test of its own.
 """
 
 import collections
+import random
 
 import hypothesis
 import keras
@@ -24,7 +26,8 @@ COMPILED = ("xla", "jit")
 COMPARED, REFUSED, EMPTY = ENDS = "compared", "refused", "empty"
 
 
-def register_profiles():
+def configure(config):
+    """Make the profiles, and a seed for one that is asked for."""
     common = dict(
         database=None,
         deadline=None,
@@ -37,6 +40,9 @@ def register_profiles():
     )
     hypothesis.settings.register_profile("long", max_examples=500, **common)
     hypothesis.settings.load_profile("default")
+    if config.getoption("--hypothesis-profile") == "long":
+        if config.getoption("--hypothesis-seed") is None:
+            config.option.hypothesis_seed = random.randrange(10**6)
 
 
 def generated(cases, share=1):
@@ -73,7 +79,7 @@ def generated(cases, share=1):
     return decorate
 
 
-def summary(reports):
+def summary(config, reports):
     """Return lines that say how many examples each generated test tried."""
     totals, lines = collections.Counter(), []
     for report in reports:
@@ -88,6 +94,8 @@ def summary(reports):
             lines.append(f"{name}: {_shares(found)}")
     if lines:
         lines.append(f"all generated tests: {_shares(totals)}")
+        if (seed := config.getoption("--hypothesis-seed")) is not None:
+            lines.append(f"drawn by --hypothesis-seed={seed}")
     return lines
 
 

@@ -288,12 +288,12 @@ def check_numbering(function, expected_of, case):
     return compared(expected)
 
 
-@generated(numberings(length=True))
+@generated(numberings(length=True), share=3)
 def test_positions_from_mask(case):
     return check_numbering(keras_pe.positions_from_mask, steps_of, case)
 
 
-@generated(numberings())
+@generated(numberings(), share=3)
 def test_positions_from_segments(case):
     return check_numbering(keras_pe.positions_from_segments, segments_of, case)
 
