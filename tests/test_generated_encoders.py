@@ -94,8 +94,9 @@ class Case(NamedTuple):
 
         def attempt():
             layer = kind(**self.arguments)
-            if weights:
+            if weights or self.way == "jit":  # JAX makes no weights as it traces
                 layer.build(self.shape)
+            if weights:
                 layer.set_weights(weights)
             layers.append(layer)
             given = self.array() if self.inputs is None else self.inputs
