@@ -75,8 +75,11 @@ def _pair_angles(k, d_model, max_wavelength):
             "`d_model` must be even: its last sine has no cosine to turn with. "
             f"Received: d_model={d_model}"
         )
-    k = np.asarray(k)
-    if k.dtype.kind not in "iuf":
+    try:
+        offsets = np.asarray(k)
+    except ValueError:  # rows of several lengths
+        offsets = np.asarray(None)
+    if offsets.dtype.kind not in "iuf":
         raise ValueError(f"`k` must be real. Received: k={k!r}")
     wavelength = check_wavelength(max_wavelength)
-    return angles(k[..., None], np.arange(0, d_model, 2), d_model, wavelength)
+    return angles(offsets[..., None], np.arange(0, d_model, 2), d_model, wavelength)

@@ -12,7 +12,7 @@ from keras_pe.arguments import (
 )
 from keras_pe.checks import check_size, has_rank, is_dense
 from keras_pe.legacy import refuse_keras_2
-from keras_pe.rows import find_rows
+from keras_pe.rows import find_rows, fit
 
 _FARTHEST = 2**30  # the difference of two such is an int32 still
 
@@ -52,6 +52,11 @@ class PositionBias(keras.layers.Layer):
         self, query, key=None, *, positions=None, key_positions=None, start_index=0
     ):
         sides = self._sides(query, key, positions, key_positions, start_index)
+        if key is not None:
+            # Of one batch, also where only a running graph knows.
+            wanted = dict(enumerate(ops.shape(key))) | {0: ops.shape(query)[0]}
+            name, key, *given = sides[-1]
+            sides[-1] = (name, fit(self._owner, "key", key, wanted), *given)
         rows = []
         for name, side, *given in sides:
             sizes = ops.shape(side)[:2]

@@ -190,4 +190,6 @@ class LearnedPositionalEncoding(Encoder):
 
 
 def _sinusoidal(shape, dtype=None):
-    return ops.convert_to_tensor(sinusoids(np.arange(shape[0]), shape[1]), dtype)
+    table = sinusoids(np.arange(shape[0]), shape[1])
+    # A half type rounds the float32 rows, as those of the fixed encoding.
+    return ops.convert_to_tensor(table.astype(precision_of(dtype)), dtype)

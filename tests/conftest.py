@@ -1,14 +1,37 @@
 """What every test needs: a known seed, and the settings of Keras as they were."""
 
 import os
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# What Hypothesis reads off the source it keeps: in the clone, and out of git's sight.
+os.environ.setdefault(
+    "HYPOTHESIS_STORAGE_DIRECTORY",
+    str(Path(__file__).parents[1] / ".venv" / "hypothesis"),
+)
 
 import classifier
 import keras
 import pytest
 
-pytest.register_assert_rewrite("contract", "ladder")
+pytest.register_assert_rewrite("contract", "generated", "ladder")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Before Hypothesis, which looks for the profile that it is asked for."""
+    import generated
+
+    generated.configure(config)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    import generated
+
+    reports = [report for some in terminalreporter.stats.values() for report in some]
+    if lines := generated.summary(config, reports):
+        terminalreporter.section("generated examples")
+        terminalreporter.write_line("\n".join(lines))
 
 
 def pytest_collection_modifyitems(config, items):

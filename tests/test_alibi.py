@@ -276,3 +276,16 @@ def test_bad_calls_are_refused(kind, call, message):
 def test_bad_queries_are_refused(kind, query):
     with pytest.raises(ValueError, match=r"takes (dense )?tensors"):
         kind(num_heads=2)(query)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("kind", BOTH)
+@pytest.mark.parametrize("batches", [(2, 3), (3, 1), (1, 3), (0, 1)], ids=str)
+def test_two_batches_in_a_graph(tf, kind, batches):
+    layer = kind(num_heads=2)
+    spec = tf.TensorSpec((None, None))
+    call = tf.function(lambda x, y: layer(x, y), input_signature=[spec, spec])
+    x, y = (tf.zeros((batch, 2)) for batch in batches)
+    assert call(x, x).shape == (1, 2, 2, 2)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="`key` must fit the inp"):
+        call(x, y)

@@ -62,7 +62,9 @@ def test_a_size_without_pairs_is_refused(d_model, match):
         offset_similarity(1, d_model)
 
 
-@pytest.mark.parametrize("k", ["1", None, 1j, True, [True, False]], ids=repr)
+@pytest.mark.parametrize(
+    "k", ["1", None, 1j, True, [True, False], [[1], [1, 2]]], ids=repr
+)
 def test_a_shift_that_is_no_number_is_refused(k):
     with pytest.raises(ValueError, match=r"`k` must be real. Received: k="):
         shift_matrix(k, 4)

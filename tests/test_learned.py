@@ -118,6 +118,17 @@ def test_initializers_come_back_from_the_config(initializer):
     np.testing.assert_array_equal(rows(again), rows(layer))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "mixed_float16", "float64"])
+def test_sinusoidal_start_is_the_fixed_encoding_of_a_dtype(dtype):
+    """Also where a half type rounds a float64 row elsewhere than its float32 one."""
+    kwargs = {"max_length": 301, "dtype": dtype}
+    layer = LearnedPositionalEncoding(**kwargs, initializer="sinusoidal")
+    fixed, x = keras_pe.PositionalEncoding(**kwargs), np.zeros((1, 301, 1), "float32")
+    results = [ops.stop_gradient(each(x)) for each in (layer, fixed)]
+    results = [ops.convert_to_numpy(ops.cast(rows, "float32")) for rows in results]
+    np.testing.assert_array_equal(*results)
+
+
 def test_uniform_is_the_default():
     values = rows(LearnedPositionalEncoding(max_length=500), 500)
     assert 0.045 < np.abs(values).max() <= 0.05

@@ -145,6 +145,16 @@ def test_sizes_known_only_in_a_graph(tf, jit_compile):
 # Weights.
 
 
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_a_mixed_policy_rounds_no_weight(dtype):
+    layer = RelativePositionBias(num_heads=3, dtype=dtype)
+    layer.build((None, None))
+    weights = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
+    layer.set_weights([weights])
+    result = ops.convert_to_numpy(ops.stop_gradient(layer(np.zeros((1, 1)))))
+    np.testing.assert_array_equal(result[0, :, 0, 0], weights[0])
+
+
 @pytest.mark.parametrize("jit_compile", JIT_COMPILE)
 def test_weights_of_all_buckets_that_occur_are_trained(jit_compile):
     layer = make(num_heads=1, num_buckets=4, bidirectional=False, max_distance=3)
