@@ -79,4 +79,4 @@ def _pair_angles(k, d_model, max_wavelength):
     if k.dtype.kind not in "iuf":
         raise ValueError(f"`k` must be real. Received: k={k!r}")
     wavelength = check_wavelength(max_wavelength)
-    return angles(k[..., None], np.arange(0, d_model, 2), d_model, wavelength)
+    return angles(k[..., None], 2 * np.arange(d_model // 2), d_model, wavelength)

@@ -192,6 +192,26 @@ def test_beyond_int32_in_a_graph(tf):
             graph(tf.zeros((1, time, 4)), tf.constant(number, tf.int64))
 
 
+@pytest.mark.tensorflow
+def test_a_run_beyond_int32_in_a_graph(tf):
+    layer, spec = PositionalEncoding(name="pos"), tf.TensorSpec((None, None, 4))
+    graph = tf.function(lambda x: layer(x, start_index=2**31 - 2), [spec])
+    assert np.isfinite(graph(tf.zeros((1, 2, 4)))).all()
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=r"'pos.*' takes positions"
+    ):
+        graph(tf.zeros((1, 3, 4)))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("start", [0, -5])
+def test_a_run_that_always_fits_is_not_checked(tf, start):
+    layer = PositionalEncoding()
+    graph = tf.function(lambda inputs: layer(inputs, start_index=start))
+    graph = graph.get_concrete_function(tf.TensorSpec((None, None, 4))).graph
+    assert "Assert" not in {operation.type for operation in graph.get_operations()}
+
+
 # Where a compiler drops the checks.
 
 
