@@ -193,14 +193,22 @@ def test_beyond_int32_in_a_graph(tf):
 
 
 @pytest.mark.tensorflow
-def test_a_run_beyond_int32_in_a_graph(tf):
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_run_beyond_int32_in_a_graph(tf, jit_compile):
     layer, spec = PositionalEncoding(name="pos"), tf.TensorSpec((None, None, 4))
-    graph = tf.function(lambda x: layer(x, start_index=2**31 - 2), [spec])
-    assert np.isfinite(graph(tf.zeros((1, 2, 4)))).all()
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=r"'pos.*' takes positions"
-    ):
-        graph(tf.zeros((1, 3, 4)))
+    last = 2**31 - 1
+    graph = tf.function(
+        lambda x: layer(x, start_index=last - 1), [spec], jit_compile=jit_compile
+    )
+    rows = [[angles_of(last - 1), angles_of(last)]]
+    np.testing.assert_allclose(graph(tf.zeros((1, 2, 4))), rows, rtol=0, atol=1e-6)
+    if jit_compile:
+        assert np.isnan(graph(tf.zeros((1, 3, 4)))).any()
+    else:
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"'pos.*' takes positions"
+        ):
+            graph(tf.zeros((1, 3, 4)))
 
 
 @pytest.mark.tensorflow
