@@ -220,6 +220,17 @@ def test_a_run_that_always_fits_is_not_checked(tf, start):
     assert "Assert" not in {operation.type for operation in graph.get_operations()}
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("dtype", ["int32", "uint16"])
+def test_positions_that_int32_always_holds_are_not_checked(tf, dtype):
+    spec = tf.TensorSpec((5,), dtype)
+    graph = tf.function(
+        lambda p: PositionalEncoding()(tf.zeros((2, 5, 4)), positions=p)
+    )
+    graph = graph.get_concrete_function(spec).graph
+    assert "Assert" not in {operation.type for operation in graph.get_operations()}
+
+
 # Where a compiler drops the checks.
 
 

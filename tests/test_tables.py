@@ -89,6 +89,13 @@ def test_an_eager_call_copies_no_table(tf):
     assert first is second
 
 
+def test_a_step_without_a_limit_makes_no_table(tf):
+    """Each would be another one."""
+    tables._shared_tensor.cache_clear()
+    PositionalEncoding()(tf.zeros((1, 1, 6)), start_index=tf.constant(3))
+    assert tables._shared_tensor.cache_info().misses == 0
+
+
 def test_few_tables_are_kept():
     for kept in (tables._shared_tensor, tables._array):
         assert kept.cache_info().maxsize <= 8
