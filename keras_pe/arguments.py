@@ -8,7 +8,14 @@ the rest.
 import numpy as np
 from keras import ops
 
-from keras_pe.checks import constant, dtype_name, has_rank, is_dense, is_plain
+from keras_pe.checks import (
+    FLOATS,
+    constant,
+    dtype_name,
+    has_rank,
+    is_dense,
+    is_plain,
+)
 
 _FIRST, _LAST = -(2**31), 2**31 - 1  # the positions that int32 holds
 _INTEGERS = ("int", "uint")
@@ -47,7 +54,7 @@ def standardize_positions(owner, positions, name="positions"):
         exact = positions.astype("float64")
         if not np.all(np.isfinite(exact) & (exact == np.rint(exact))):
             # Backends have no longer floats.
-            return exact if positions.dtype.itemsize > 8 else positions
+            return positions if dtype_name(positions) in FLOATS else exact
         positions = exact
     _check_int32(owner, name, positions)
     return constant(positions.astype("int32"))

@@ -67,14 +67,15 @@ def positions_from_segments(segment_ids):
     ids = _as_rank_2("segment_ids", segment_ids)
     if is_plain(ids):
         # Numbered before a backend cuts them to 32 bits.
-        ids = np.cumsum(ids != np.roll(ids, 1, axis=1), axis=1).astype("int32")
+        changes = (ids != np.roll(ids, 1)).astype("int32")
+        ids = np.cumsum(changes, axis=1)
     ones = ops.ones_like(ids, dtype="int32")
-    steps = ops.cumsum(ones, axis=1) - 1
-    changes = ops.cast(ops.not_equal(ids[:, 1:], ids[:, :-1]), "int32")
+    steps = ops.cumsum(ones, axis=1)
+    changes = ops.not_equal(ids[:, 1:], ids[:, :-1])
     starts = ops.concatenate([ones[:, :1], changes], axis=1)
     # Sorted, the steps where a segment starts come first, in order: the k-th of them
     # is the start of segment k.
-    firsts = ops.sort(ops.where(ops.equal(starts, 1), steps, 2**31 - 1), axis=1)
+    firsts = ops.sort(ops.where(starts, steps, np.iinfo("int32").max))
     segments = ops.cumsum(starts, axis=1) - 1
     return steps - ops.take_along_axis(firsts, segments, axis=1)
 

@@ -52,7 +52,9 @@ def _on_the_host(make):
         return make
     import torch
 
-    return torch.compiler.disable(make)
+    disabled = torch.compiler.disable(make)
+    disabled.cache_info, disabled.cache_clear = make.cache_info, make.cache_clear
+    return disabled
 
 
 @_on_the_host

@@ -75,9 +75,10 @@ def positional_encoding(position, d_model):
 
 def angles(position, i, d_model, max_wavelength):
     """Return `get_angles` for any `max_wavelength`."""
-    d_model = np.float64(check_size("d_model", d_model))
+    d_model = check_size("d_model", d_model)
     position, i = np.asarray(position, "float64"), np.asarray(i, "float64")
-    angle_rates = 1 / np.power(max_wavelength, (2 * (i // 2)) / d_model)
+    with np.errstate(over="ignore"):  # far beyond the channels: the rate is 0
+        angle_rates = 1 / np.power(max_wavelength, (2 * (i // 2)) / d_model)
     return position * angle_rates
 
 

@@ -100,8 +100,7 @@ def rows_of_positions(owner, positions, max_length=None):
     numbers = ops.where(finite, positions, ops.zeros_like(positions))
     first, last = limits(max_length)
     # Both: float32 rounds 2**31 - 1 up to 2**31, which is no position.
-    within = (numbers <= float(last)) & (numbers < float(last + 1))
-    within = within & (numbers >= float(first))
+    within = (numbers <= last) & (numbers < float(last + 1)) & (numbers >= first)
     received = _received_extremes(owner, numbers, max_length)
     numbers = _require(ops.all(within), numbers, received)
     numbers = ops.where(within, numbers, ops.zeros_like(numbers))
@@ -172,17 +171,19 @@ def _require(condition, tensor, received):
         with tf.control_dependencies([tf.debugging.Assert(condition, received())]):
             return tf.identity(tensor)
     if known is not None and not known:
-        parts = [p if isinstance(p, str) else _known(p) for p in received()]
-        raise ValueError("".join(map(str, parts)))
+        raise ValueError("".join(str(_known(part)) for part in received()))
     return tensor
 
 
 def _known(tensor):
-    """Return the value of a tensor or a number, or None while a graph is traced."""
+    """Return the value of a tensor, or None while a graph is traced.
+
+    Numbers and texts are their own values.
+    """
     if keras.config.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.get_static_value(tensor) if tf.is_tensor(tensor) else tensor
+        return tf.get_static_value(tensor)
     try:
         return ops.convert_to_numpy(tensor)
     except (RuntimeError, TypeError):

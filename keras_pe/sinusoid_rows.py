@@ -48,7 +48,7 @@ class Rotations(NamedTuple):
     def table(self, positions):
         """Return float64 `(time, d_model)`."""
         angles = positions[:, np.newaxis] * np.array(self.rates)
-        return np.concatenate([np.sin(angles), np.cos(angles)], axis=-1)
+        return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
     def turns(self):
         return turns_of_rates(self.rates)

@@ -42,7 +42,7 @@ def rows_of_table(rows, max_length, encoding, dtype):
         return constant(table)[start : start + length]
     rows = rows.spread()
     index = ops.where(rows.valid, rows.whole, max_length)
-    return ops.take(constant(table), index, axis=0)
+    return ops.take(table, index, axis=0)
 
 
 def _shared(make, *arguments):

@@ -104,8 +104,8 @@ def rows_from(rows, turns, dtype):
         sine = ops.where(ops.expand_dims(valid, (-1, -2, -3)), sine, _NAN)
     step_tangent, step_cosine = _within_block(turns, rates, block)
     table = (sine + cosine * step_tangent) * step_cosine
-    lead = tuple(ops.shape(starts))[:-2]
-    table = ops.reshape(table, (*lead, blocks * block, turns.first.shape[0]))
+    lead = ops.shape(starts)[:-2]
+    table = ops.reshape(table, (*lead, blocks * block, len(turns.first)))
     # Not `[..., :length, :]`: the LiteRT converter takes no ellipsis.
     return table[:, :length] if lead else table[:length]
 

@@ -54,6 +54,13 @@ def test_the_smallest_shift_by_hand():
     np.testing.assert_array_equal(shift_matrix(0, 6), np.eye(6))
 
 
+def test_the_rates_are_those_of_the_recipe_unless_others_are_asked_for():
+    wanted = shift_matrix(3, 6, max_wavelength=10000.0, layout="interleaved")
+    np.testing.assert_array_equal(shift_matrix(3, 6), wanted)
+    wanted = offset_similarity(3, 6, max_wavelength=10000.0)
+    np.testing.assert_array_equal(offset_similarity(3, 6), wanted)
+
+
 @pytest.mark.parametrize(("d_model", "match"), SIZES)
 def test_a_size_without_pairs_is_refused(d_model, match):
     with pytest.raises(ValueError, match=match):

@@ -102,6 +102,32 @@ def test_jax_takes_sines_of_block_starts_alone(kind):
     assert elements == (0 if kind == "positions" else 2 * blocks * d_model)
 
 
+@pytest.mark.skipif(keras.config.backend() == "torch", reason="XLA's own program")
+def test_xla_takes_no_sine_again_for_every_row():
+    """It would, if it fused the sines of the block starts into the rows."""
+    layer, time, d_model = PositionalEncoding(), 1024, 32
+    if keras.config.backend() == "jax":
+        import jax
+
+        call = jax.jit(lambda x, start: layer(x, start_index=start))
+        program = call.lower(np.zeros((2, time, d_model), "float32"), np.int32(3))
+        text = program.compile().as_text()
+    else:
+        import tensorflow as tf
+
+        call = tf.function(
+            lambda x, start: layer(x, start_index=start), jit_compile=True
+        )
+        program = call.experimental_get_compiler_ir(
+            tf.zeros((2, time, d_model)), tf.constant(3)
+        )
+        text = program(stage="optimized_hlo")
+    [taken] = [part for part in text.split("\n\n") if " sine(" in part]
+    shapes = re.findall(r"= \w+\[([\d,]+)\]", taken)
+    elements = max(math.prod(map(int, shape.split(","))) for shape in shapes)
+    assert elements < time * d_model
+
+
 def test_sines_within_a_quarter_turn():
     phases = np.linspace(-(2**31), 2**31 - 1, 20_001).astype("int32")
     sines = ops.convert_to_numpy(turns._sines(ops.convert_to_tensor(phases, "int32")))

@@ -118,6 +118,15 @@ def test_positions_of_any_dtype_never_wrap(dtype, positions, convert):
     assert error < 1e-6, f"measured {error}"
 
 
+def test_longer_floats_are_read_in_float64():
+    """Which is the longest that backends have."""
+    positions = np.array([0.5, 100_000.25, -7], "longdouble")
+    assert (
+        np.abs(encode(positions, 8) - exact_rows([*map(float, positions)], 8)).max()
+        < 3e-7
+    )
+
+
 def test_bfloat16_positions_do_not_round_again():
     positions = ops.cast(np.array([256.0, 1.5, 32768.0]), "bfloat16")
     error = np.abs(encode(positions, 32) - exact_rows([256, 1.5, 32768], 32)).max()

@@ -192,6 +192,45 @@ def test_beyond_int32_in_a_graph(tf):
             graph(tf.zeros((1, time, 4)), tf.constant(number, tf.int64))
 
 
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_a_run_beyond_int32_in_a_graph(tf, jit_compile):
+    layer, spec = PositionalEncoding(name="pos"), tf.TensorSpec((None, None, 4))
+    last = 2**31 - 1
+    graph = tf.function(
+        lambda x: layer(x, start_index=last - 1), [spec], jit_compile=jit_compile
+    )
+    rows = [[angles_of(last - 1), angles_of(last)]]
+    np.testing.assert_allclose(graph(tf.zeros((1, 2, 4))), rows, rtol=0, atol=1e-6)
+    if jit_compile:
+        assert np.isnan(graph(tf.zeros((1, 3, 4)))).any()
+    else:
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"'pos.*' takes positions"
+        ):
+            graph(tf.zeros((1, 3, 4)))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("start", [0, -5])
+def test_a_run_that_always_fits_is_not_checked(tf, start):
+    layer = PositionalEncoding()
+    graph = tf.function(lambda inputs: layer(inputs, start_index=start))
+    graph = graph.get_concrete_function(tf.TensorSpec((None, None, 4))).graph
+    assert "Assert" not in {operation.type for operation in graph.get_operations()}
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("dtype", ["int32", "uint16"])
+def test_positions_that_int32_always_holds_are_not_checked(tf, dtype):
+    spec = tf.TensorSpec((5,), dtype)
+    graph = tf.function(
+        lambda p: PositionalEncoding()(tf.zeros((2, 5, 4)), positions=p)
+    )
+    graph = graph.get_concrete_function(spec).graph
+    assert "Assert" not in {operation.type for operation in graph.get_operations()}
+
+
 # Where a compiler drops the checks.
 
 

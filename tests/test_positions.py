@@ -58,17 +58,37 @@ def loop_over_segments(segment_ids):
 )
 def test_positions_from_mask(mask, length, positions):
     assert numpy_of(positions_from_mask(mask, length)).tolist() == positions
+    tensor = ops.convert_to_tensor(np.array(mask))
+    assert numpy_of(positions_from_mask(tensor, length)).tolist() == positions
+
+
+@pytest.mark.skipif(keras.config.backend() != "torch", reason="torch's own compiler")
+def test_arrays_that_torch_compiles():
+    """They then answer to more than they can."""
+    import torch
+
+    ids, one = np.array([[5, 5, 7]]), torch.ones(1)
+    for function in (positions_from_mask, positions_from_segments):
+        compiled = torch.compile(lambda x, f=function: f(ids) + x, backend="eager")
+        np.testing.assert_array_equal(compiled(one), function(ids) + 1)
 
 
 @pytest.mark.parametrize(
-    "dtype", ["bool", "int8", "uint8", "int32", "float16", "float32"]
+    "dtype",
+    [
+        *("bool", "float16", "float32", "float64"),
+        *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
+    ],
 )
-def test_a_mask_of_any_dtype(dtype):
+def test_a_mask_and_segments_of_any_dtype(dtype):
     mask = np.array([[0, 0] + [1] * 300, [1] * 302]).astype(dtype)
-    wanted = [[0, 0, *range(300)], [*range(302)]]
-    assert numpy_of(positions_from_mask(mask)).tolist() == wanted
-    tensor = ops.convert_to_tensor(mask)
-    assert numpy_of(positions_from_mask(tensor)).tolist() == wanted
+    kept = [[0, 0, *range(300)], [*range(302)]]
+    packed = [[0, 1, *range(300)], [*range(302)]]
+    # torch has no tensors of the longest.
+    no_tensor = keras.config.backend() == "torch" and dtype == "uint64"
+    for given in (mask,) if no_tensor else (mask, ops.convert_to_tensor(mask)):
+        assert numpy_of(positions_from_mask(given)).tolist() == kept
+        assert numpy_of(positions_from_segments(given)).tolist() == packed
 
 
 @pytest.mark.parametrize(
@@ -83,6 +103,7 @@ def test_a_mask_of_any_dtype(dtype):
         ([[True, True, False]], [[0, 1, 0]]),
         ([[3]], [[0]]),
         ([[3], [4]], [[0], [0]]),
+        ([[1] * 300 + [2] * 2], [[*range(300), 0, 1]]),
         ([[1, 1, 2], [1, 2, 2], [1, 1, 1]], [[0, 1, 0], [0, 0, 1], [0, 1, 2]]),
     ],
 )

@@ -191,3 +191,8 @@ def test_positional_encoding_refuses_a_bad_length(position):
 def test_positional_encoding_refuses_a_bad_size(d_model):
     with pytest.raises(ValueError, match=r"`d_model` .* at least 1. Received: d_model"):
         positional_encoding(3, d_model)
+
+
+def test_channels_far_beyond_the_last_do_not_turn():
+    found = get_angles(np.array([[3.0]]), np.array([[0, 1, 200]]), 1)
+    np.testing.assert_array_equal(found, [[3.0, 3.0, 0.0]])

@@ -9,7 +9,8 @@ import pytest
 from keras import ops
 from oracle import exact_rows
 
-from keras_pe import PositionalEncoding
+from keras_pe import PositionalEncoding, sinusoid_rows
+from keras_pe.recipe import sinusoids
 
 # The definition, computed at 40 digits.
 ROWS = {
@@ -671,9 +672,34 @@ def test_an_unbounded_table_is_never_made():
     np.testing.assert_array_equal(
         encode(zeros(1, 3, 4), layer, start_index=5), expected
     )
+    result = encode(zeros(1, 2**18, 8), layer)[0]  # 8 MiB
+    table = sinusoids(np.arange(2**18), 8).astype("float32")
+    np.testing.assert_array_equal(result, table)
     result = encode(zeros(1, 3, 4), layer, start_index=tensor(5))
     np.testing.assert_allclose(result, expected, rtol=0, atol=3e-7)
     assert np.isfinite(encode(zeros(1, 1, 4), layer, positions=[2**31 - 1])).all()
+
+
+def test_a_table_has_256_mib_at_most(monkeypatch):
+    made = []
+
+    def rows_of_table(rows, max_length, encoding, dtype):
+        made.append(max_length)
+        return tensor([ROWS[0]], dtype)
+
+    monkeypatch.setattr(sinusoid_rows, "rows_of_table", rows_of_table)
+    for max_length in (2**24, 2**24 + 1):  # of 16 bytes
+        layer = PositionalEncoding(max_length=max_length)
+        check_rows(encode(zeros(1, 1, 4), layer, positions=[0]), ROWS[0])
+    assert made == [2**24]
+
+
+@pytest.mark.parametrize("max_wavelength", [1, 1.5])
+def test_waves_of_a_step_have_the_rows_of_the_recipe(max_wavelength):
+    layer = PositionalEncoding(max_wavelength=max_wavelength)
+    result = encode(zeros(1, 50, 6), layer, start_index=10**6)[0]
+    expected = sinusoids(np.arange(10**6, 10**6 + 50), 6, max_wavelength)
+    np.testing.assert_array_equal(result, expected.astype("float32"))
 
 
 def test_ragged_lists_are_refused():

@@ -115,6 +115,14 @@ def test_phases_are_exact_for_every_int32_position(d_model, max_wavelength):
     assert error < 3.01, f"measured {error} units of 2**-32 turns"
 
 
+def test_the_same_arguments_have_the_same_turns():
+    """Decimals take too long to make them at every call."""
+    assert sinusoid_turns(6, 50.0, "halves") is sinusoid_turns(6, 50.0, "halves")
+    assert turns_of_rates((1.0, 0.5)) is turns_of_rates((1.0, 0.5))
+    for kept in (sinusoid_turns, turns_of_rates):
+        assert kept.cache_info().maxsize <= 32
+
+
 def test_whole_turns_fall_away():
     # A step of 2**32 units is a whole turn, so the position wraps as the phase does.
     no_bits, no_part = np.zeros(1, "int32"), np.zeros(1, "float32")
@@ -197,6 +205,23 @@ def check_quarter_turns(run, start, wavelength):
     assert error < 3e-7, f"measured {error} from {start}"
 
 
+@pytest.mark.parametrize(
+    ("length", "blocks"), [(1, (1, 1)), (3, (1, 3)), (256, (1, 256)), (257, (2, 256))]
+)
+def test_a_run_is_cut_into_blocks_of_256_at_most(length, blocks):
+    shapes = []
+    reshape = ops.reshape
+
+    def spy(table, shape):
+        shapes.append(tuple(table.shape))
+        return reshape(table, shape)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "reshape", spy)
+        rows(rows_from, "float32", 6, 10000.0, "halves", 3, length=length)
+    assert shapes == [(*blocks, 6)]
+
+
 def test_rows_from_no_start():
     whole = ops.convert_to_tensor(np.zeros(0, "int32"))
     runs = rows(rows_from, "float32", 6, 10000.0, "interleaved", whole, length=7)
@@ -247,6 +272,14 @@ def test_two_different_arguments_never_share_a_table():
         kwargs = {"max_wavelength": max_wavelength, "layout": layout}
         ours = at([17], d_model, **kwargs)
         assert np.abs(ours - formula_rows([17], d_model, **kwargs)).max() < 1.5e-7
+
+
+def test_the_large_part_of_an_angle_is_exact():
+    coarse = np.arange(-(2**12), 2**12 + 1)
+    exact = coarse * float(turns._COARSE)
+    np.testing.assert_array_equal(coarse.astype("float32") * turns._COARSE, exact)
+    left = coarse * (2 * np.pi / 2**14) - exact
+    assert np.abs(left).max() < 2**-10
 
 
 @pytest.mark.parametrize("max_wavelength", [10000.0, 1e30, 1.0])
