@@ -4,7 +4,7 @@ A test draws a case, and checks that its result is the truth, within what is pro
 or that it is refused as is documented. It says which: at least half must be compared.
 
 By itself a run is the same every time, so that CI is. `--hypothesis-profile=long` draws
-20 times as many, by another seed each time, which the end of the run prints. What it
+16 times as many, by another seed each time, which the end of the run prints. What it
 finds becomes a test of its own.
 """
 
@@ -38,7 +38,7 @@ def configure(config):
     hypothesis.settings.register_profile(
         "default", max_examples=25, derandomize=True, **common
     )
-    hypothesis.settings.register_profile("long", max_examples=500, **common)
+    hypothesis.settings.register_profile("long", max_examples=400, **common)
     hypothesis.settings.load_profile("default")
     if config.getoption("--hypothesis-profile") == "long":
         if config.getoption("--hypothesis-seed") is None:

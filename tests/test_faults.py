@@ -197,6 +197,13 @@ POINTS = {
 }
 
 
+ASKED_TO_END = (
+    ("an epoch", "SIGTERM"),
+    ("a plot", "SIGINT"),
+    ("an export", "SIGTERM"),
+)
+
+
 @pytest.mark.parametrize(
     ("point", "name"),
     [
@@ -206,7 +213,7 @@ POINTS = {
             for name in ("SIGKILL", "SIGTERM", "SIGINT")
             for point in POINTS
             if (point, name) != ("an epoch", "SIGKILL")
-            and (name == "SIGKILL" or point in ("an epoch", "a plot", "an export"))
+            and (name == "SIGKILL" or (point, name) in ASKED_TO_END)
         ),
     ],
 )
@@ -317,9 +324,8 @@ def interrupt(monkeypatch, arguments):
         example.main(arguments)
 
 
-@pytest.mark.parametrize(
-    "why", ["damaged", pytest.param("other", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("why", ["damaged", "other"])
 def test_backup_of_no_use_is_said_and_replaced(
     why, texts, folder, unbroken, monkeypatch, capsys
 ):

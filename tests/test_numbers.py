@@ -89,7 +89,7 @@ def test_known_runs_are_the_recipe_eager(max_length):
     [
         (None, False),
         (LONGEST, False),
-        (None, True),
+        pytest.param(None, True, marks=pytest.mark.long),
         pytest.param(LONGEST, True, marks=pytest.mark.long),
     ],
 )

@@ -387,10 +387,10 @@ LARGE = {
 @pytest.mark.parametrize(
     ("name", "mode", "kind", "most"),
     [
-        ("function", "eager", "", 3),
         *(
             pytest.param(*case, marks=pytest.mark.long)
             for case in [
+                ("function", "eager", "", 3),
                 ("sinusoidal", "eager", "", 3),
                 ("sinusoidal", "graph", "", 3),
                 ("sinusoidal", "unknown", "", 3),

@@ -348,6 +348,7 @@ def test_what_cannot_be_made_is_not_checked_further():
     assert text.endswith("have not run.")
 
 
+@pytest.mark.long
 def test_nothing_is_left_and_the_layer_stays_as_it_is(monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     layer = keras_pe.LearnedPositionalEncoding(max_length=70_000)

@@ -325,10 +325,8 @@ def served_scores(version):
     return serve(load_served(version), TEXTS)["probabilities"].numpy()
 
 
-@pytest.mark.parametrize(
-    "precision",
-    ["mixed_bfloat16", pytest.param("mixed_float16", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_gives_float32_probabilities(precision, data, tmp_path):
     train(data, tmp_path, "--precision", precision, "--epochs", "1")
     probabilities = served_scores(tmp_path / "saved" / "1")
