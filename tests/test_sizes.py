@@ -393,18 +393,20 @@ LARGE = {
                 ("function", "eager", "", 3),
                 ("sinusoidal", "eager", "", 3),
                 ("sinusoidal", "graph", "", 3),
+                ("sinusoidal", "graph", "start_index", 3),
                 ("sinusoidal", "unknown", "", 3),
                 ("sinusoidal", "eager", "start_index", 3),
                 ("sinusoidal", "unknown", "start_index", 3),
                 # In a graph TensorFlow takes several of the sums at once.
-                ("function", "unknown", "", 5),
+                ("function", "graph", "", 6),
+                ("function", "unknown", "", 6),
                 # Rows as large as the only head, and each of their halves.
                 ("rotary", "eager", "", 6),
                 ("rotary", "graph", "", 5),
                 ("rotary", "unknown", "", 4),
                 ("alibi", "eager", "", 3),
                 ("alibi", "unknown", "", 3),
-                ("relative", "eager", "", 3),
+                ("relative", "eager", "", 4),
                 ("relative", "unknown", "", 3),
             ]
         ),
