@@ -402,8 +402,8 @@ LARGE = {
                 ("function", "unknown", "", 6),
                 # Rows as large as the only head, and each of their halves.
                 ("rotary", "eager", "", 6),
-                ("rotary", "graph", "", 5),
-                ("rotary", "unknown", "", 4),
+                ("rotary", "graph", "", 6),
+                ("rotary", "unknown", "", 5),
                 ("alibi", "eager", "", 3),
                 ("alibi", "unknown", "", 3),
                 ("relative", "eager", "", 4),
