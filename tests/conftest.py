@@ -35,11 +35,11 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselect what is of JAX alone where Keras is on another backend."""
-    if keras.config.backend() != "jax":
-        others = [item for item in items if item.get_closest_marker("jax")]
-        config.hook.pytest_deselected(items=others)
-        items[:] = [item for item in items if not item.get_closest_marker("jax")]
+    """Deselect what is of JAX or torch alone where Keras is on another backend."""
+    names = {"jax", "torch"} - {keras.config.backend()}
+    others = [item for item in items if any(map(item.get_closest_marker, names))]
+    config.hook.pytest_deselected(items=others)
+    items[:] = [item for item in items if item not in others]
 
 
 @pytest.fixture(autouse=True)

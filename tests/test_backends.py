@@ -86,7 +86,7 @@ def test_a_float64_policy_is_never_worse_than_float32():
 
 
 @pytest.mark.parametrize("kind", ["positions", "start_index"])
-@pytest.mark.skipif(keras.config.backend() != "jax", reason="JAX's own program")
+@pytest.mark.jax
 def test_jax_takes_sines_of_block_starts_alone(kind):
     """XLA's sine is slow, so an element of the result must not cost one."""
     import jax

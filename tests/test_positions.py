@@ -62,7 +62,7 @@ def test_positions_from_mask(mask, length, positions):
     assert numpy_of(positions_from_mask(tensor, length)).tolist() == positions
 
 
-@pytest.mark.skipif(keras.config.backend() != "torch", reason="torch's own compiler")
+@pytest.mark.torch
 def test_arrays_that_torch_compiles():
     """They then answer to more than they can."""
     import torch
