@@ -77,7 +77,7 @@ for name in names:
         (600, 64, ["sinusoidal", "relative"]),
         *(
             pytest.param(10_000, 16, [name], id=name, marks=pytest.mark.long)
-            for name in ("sinusoidal", "bounded", "rotary", "relative")
+            for name in ("sinusoidal", "rotary")
         ),
     ],
 )
