@@ -72,7 +72,8 @@ def run_tests(config, run_folder, mutant, **_):
         status = BACKENDS[backend](run_folder, tests)
         text = Path(run_folder, "output.txt").read_text(errors="replace")
         if status is None or status == -signal.SIGXCPU:
-            print("timeout:", _change_of(mutant), flush=True)
+            if mutant.source_file:
+                print("timeout:", _change_of(mutant), flush=True)
             return Result(True, Result.RC_TIMEOUT, text)
         if status:
             return Result(True, Result.RC_FOUND, text)

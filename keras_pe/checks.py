@@ -107,6 +107,20 @@ def tensorflow_mode():
     return "eager" if tf.executing_eagerly() else "graph"
 
 
+def on_the_host(make):
+    """Return `make`, a function with a memory, as one that is no part of a graph.
+
+    `torch.compile` looks past the memory into it, and fails among its decimals.
+    """
+    if keras.config.backend() != "torch":
+        return make
+    import torch
+
+    disabled = torch.compiler.disable(make)
+    disabled.cache_info, disabled.cache_clear = make.cache_info, make.cache_clear
+    return disabled
+
+
 def has_rank(tensor):
     """Return whether the rank is known: TensorFlow has graphs where it is not."""
     return getattr(tensor.shape, "rank", 0) is not None

@@ -33,7 +33,7 @@ def positions_from_mask(mask, length=None):
             larger than the known length of the mask.
     """
     mask = _as_rank_2("mask", mask)
-    # Plain numbers are read before a backend cuts them to 32 bits.
+    # `torch.compile` casts no array.
     mask = mask != 0 if is_plain(mask) else ops.cast(mask, "bool")
     steps = ops.cumsum(ops.cast(mask, "int32"), axis=1)
     numbers = ops.maximum(steps - 1, 0)
@@ -86,6 +86,7 @@ def _as_rank_2(name, value):
         value = np.asarray(value) if plain else value
     except ValueError as error:  # rows of several lengths
         raise ValueError(f"`{name}` must be an array. Received: {value!r}") from error
+    # In `torch.compile` an array has a tensor's methods.
     dense = plain or (is_dense(value) and has_rank(value))
     if not dense or dtype_name(value) not in _DTYPES:
         raise ValueError(

@@ -2,16 +2,17 @@
 
 import functools
 import math
-from decimal import Decimal, localcontext
+from decimal import Context, Decimal, localcontext
 from typing import NamedTuple
 
-import keras
 import numpy as np
 
+from keras_pe.checks import on_the_host
 from keras_pe.recipe import channel_order
 
 QUARTER = 2**30  # of a turn, in units of 2**-32 turns
 BLOCK = 256  # positions that share one rotation
+_DIGITS = 50  # behind the point, of a turn: 62 bits are 19
 
 
 class Rates(NamedTuple):
@@ -42,28 +43,14 @@ class Turns(NamedTuple):
     block_cosine: np.ndarray
 
 
-def _on_the_host(make):
-    """Return `make`, which remembers its results and is no part of a graph.
-
-    `torch.compile` looks past the memory into it, and fails among its decimals.
-    """
-    make = functools.lru_cache(maxsize=32)(make)
-    if keras.config.backend() != "torch":
-        return make
-    import torch
-
-    disabled = torch.compiler.disable(make)
-    disabled.cache_info, disabled.cache_clear = make.cache_info, make.cache_clear
-    return disabled
-
-
-@_on_the_host
+@on_the_host
+@functools.lru_cache(maxsize=32)
 def sinusoid_turns(d_model, max_wavelength, layout):
     """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
     channels = channel_order(np.arange(d_model), layout)
-    # 62 bits of the fraction are 19 digits behind the point, and a wavelength below 1
-    # puts digits before it.
-    with localcontext(prec=50 + abs(Decimal(max_wavelength).adjusted())):
+    # A wavelength below 1 puts digits before the point.
+    more = abs(Decimal(max_wavelength).adjusted())
+    with localcontext(Context(prec=_DIGITS + more)):
         logarithm, two_pi = Decimal(max_wavelength).ln(), _two_pi()
         turns = [
             (-logarithm * (channel - channel % 2) / d_model).exp() / two_pi
@@ -72,13 +59,14 @@ def sinusoid_turns(d_model, max_wavelength, layout):
         return _turns(turns, channels % 2)
 
 
-@_on_the_host
+@on_the_host
+@functools.lru_cache(maxsize=32)
 def turns_of_rates(rates):
     """Return the `Turns` of a tuple of rates in radians: all sines, then all cosines.
 
     The rates, floats of at most 1, are taken as they are, to their last bit.
     """
-    with localcontext(prec=50):
+    with localcontext(Context(prec=_DIGITS)):
         two_pi = _two_pi()
         turns = [Decimal(rate) / two_pi for rate in rates]
         return _turns(2 * turns, np.repeat([0, 1], len(rates)))
@@ -124,7 +112,7 @@ def _two_pi():
 
 def _arctan_of_inverse(n):
     """Return arctan(1 / n) in the precision of the context, by its power series."""
-    total, power, k = Decimal(0), 1 / Decimal(n), 1
+    total, power, k = 0, 1 / Decimal(n), 1
     while total + power / k != total:
         total += power / k
         power, k = -power / (n * n), k + 2

@@ -101,6 +101,6 @@ def sinusoids(positions, d_model, max_wavelength=10000.0, layout="interleaved"):
 
 def channel_order(channels, layout):
     """Return interleaved `channels` in the order of `layout`."""
-    if layout == "halves":
-        return np.concatenate([channels[0::2], channels[1::2]])
-    return channels
+    if layout == "interleaved":
+        return channels
+    return np.concatenate([channels[0::2], channels[1::2]])

@@ -1,6 +1,7 @@
 """Positions out of a mask and out of segment ids."""
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 from keras import ops
@@ -76,12 +77,13 @@ def test_arrays_that_torch_compiles():
 @pytest.mark.parametrize(
     "dtype",
     [
-        *("bool", "float16", "float32", "float64"),
+        *("bool", "bfloat16", "float16", "float32", "float64"),
         *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)),
     ],
 )
 def test_a_mask_and_segments_of_any_dtype(dtype):
-    mask = np.array([[0, 0] + [1] * 300, [1] * 302]).astype(dtype)
+    mask = np.array([[0, 0] + [1] * 300, [1] * 302])
+    mask = mask.astype(getattr(ml_dtypes, dtype, dtype))
     kept = [[0, 0, *range(300)], [*range(302)]]
     packed = [[0, 1, *range(300)], [*range(302)]]
     # torch has no tensors of the longest.
@@ -215,6 +217,13 @@ def test_other_than_bools_and_numbers_are_refused(value):
         ValueError, match=r"`segment_ids` must be a dense .* Received: "
     ):
         positions_from_segments(value)
+
+
+def test_rows_of_several_lengths_are_refused():
+    with pytest.raises(
+        ValueError, match=r"^`mask` must be an array\. Received: \[\[1, 1\], \[0\]\]$"
+    ):
+        positions_from_mask([[1, 1], [0]])
 
 
 @pytest.mark.tensorflow

@@ -56,6 +56,19 @@ def test_get_angles_has_the_documents_bits(d_model, dtype):
     assert ours.dtype == "float64"
 
 
+@pytest.mark.parametrize("kind", [np.longdouble, "float16", "int8", list])
+def test_get_angles_is_float64_of_other_numbers_too(kind):
+    position, i = np.arange(100), np.array(3)
+    exact = get_angles(position, i, 6)
+    if kind is list:
+        given = position.tolist(), i.tolist()
+    else:
+        given = position.astype(kind), i.astype(kind)
+    for ours in (get_angles(given[0], i, 6), get_angles(position, given[1], 6)):
+        assert ours.dtype == "float64"
+        np.testing.assert_array_equal(ours, exact)
+
+
 @pytest.mark.parametrize(
     "position",
     [

@@ -1,5 +1,6 @@
 """The row maker: exact rates, exact phases, and the rows that come from them."""
 
+import decimal
 import itertools
 
 import keras
@@ -75,6 +76,7 @@ def test_turns_of_rates_hold_them_to_their_last_bit():
     rates = (1.0, 1 / 3, 0.1234, 1e-5, 3e-9)
     made = turns_of_rates(rates)
     assert made.first.tolist() == [0] * 5 + [2**30] * 5
+    assert len(made.all_turns) == 10
     for channel, rate in enumerate(2 * rates):
         with mpmath.workdps(60):
             turn = mpmath.mpf(rate) / (2 * mpmath.pi)
@@ -120,7 +122,26 @@ def test_the_same_arguments_have_the_same_turns():
     assert sinusoid_turns(6, 50.0, "halves") is sinusoid_turns(6, 50.0, "halves")
     assert turns_of_rates((1.0, 0.5)) is turns_of_rates((1.0, 0.5))
     for kept in (sinusoid_turns, turns_of_rates):
-        assert kept.cache_info().maxsize <= 32
+        assert kept.cache_info().maxsize == 32
+
+
+@pytest.mark.parametrize("wavelength", [10000.0, 1e-30])
+def test_turns_are_exact_whatever_decimals_the_program_uses(wavelength):
+    def made():
+        sinusoid_turns.cache_clear()
+        turns_of_rates.cache_clear()
+        return (
+            sinusoid_turns(6, wavelength, "halves").step,
+            turns_of_rates((1.0, 1 / 3, 1e-5)).step,
+        )
+
+    expected = made()
+    strange = decimal.Context(3, decimal.ROUND_UP, traps=[decimal.Inexact])
+    with decimal.localcontext(strange):
+        found = made()
+    for ours, theirs in zip(found, expected, strict=True):
+        for part, other in zip(ours, theirs, strict=True):
+            np.testing.assert_array_equal(part, other)
 
 
 def test_whole_turns_fall_away():
