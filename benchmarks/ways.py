@@ -41,7 +41,7 @@ def table_times_one(start, length):
 
 def float64_angles(start, length):
     positions = tf.cast(start + tf.range(length), tf.float64)
-    angles = positions[:, None] * (2 * math.pi * TURNS.all_turns) + TURNS.start
+    angles = positions[:, None] * (2 * math.pi * TURNS.last_turns) + TURNS.start
     return tf.cast(tf.sin(angles), tf.float32)
 
 

@@ -72,7 +72,7 @@ class Backup:
         self.path.unlink(missing_ok=True)
 
 
-def describe_run(name, args, classes, splits, vocabulary):
+def describe_run(name, args, classes, splits, vocabulary, replicas=1):
     """Return what decides the result of a training, long things as digests."""
     import keras_pe
 
@@ -82,6 +82,7 @@ def describe_run(name, args, classes, splits, vocabulary):
         "example": name,
         "options": {k: v for k, v in vars(args).items() if k not in places},
         "texts": digest(json.dumps([classes, splits]).encode()),
+        "number of devices": replicas,
         "vocabulary": digest(json.dumps(vocabulary).encode()),
         "versions": versions(),
         "code": digest(

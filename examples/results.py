@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -123,8 +124,12 @@ def writing(path):
 
     try:
         yield
-    except (OSError, tf.errors.OpError) as error:
+    except OSError as error:
         raise InputError(f"Cannot write {str(path)!r}: {error}") from error
+    except tf.errors.OpError as error:
+        # Without the names of its operations.
+        reason = re.sub(r"\{\{.*?\}\} *| *\[Op:.*?\]", "", error.message)
+        raise InputError(f"Cannot write {str(path)!r}: {reason}") from error
 
 
 def write_metrics(metrics, path):

@@ -87,7 +87,8 @@ def train_and_export(classes, splits, args):
         for name, rows in splits.items()
     }
     words = tokenizer.get_layer("vectorize").get_vocabulary()
-    run = describe_run(NAME, args, classes, splits, words)
+    replicas = classifier.distribute_strategy.num_replicas_in_sync
+    run = describe_run(NAME, args, classes, splits, words, replicas)
     backup = Backup(args.out, run)
     history = fit(classifier, data["training"], data["validation"], args, backup)
     metrics = {

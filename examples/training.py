@@ -1,5 +1,7 @@
 """Training that a kill only sends back to its last whole epoch, and its history."""
 
+from options import InputError
+
 
 def fit_with_backup(model, training, validation, epochs, backup):
     """Train a compiled model while it gets better, and return its history.
@@ -35,7 +37,7 @@ def fit_with_backup(model, training, validation, epochs, backup):
         if not ended:
             pass_over(training, epoch)
         print(
-            f"Training goes on from epoch {epoch} of {epochs}"
+            f"Training goes on after epoch {epoch} of {epochs}"
             + (", which was its last" if ended else "")
             + f": {backup.path}"
         )
@@ -56,7 +58,11 @@ def fit_with_backup(model, training, validation, epochs, backup):
             "ended": bool(model.stop_training) or epoch + 1 == epochs,
         }
         arrays = [variable.numpy() for variable in all_variables(model)]
-        backup.save(state, [*arrays, *stop.best_weights])
+        try:
+            backup.save(state, [*arrays, *stop.best_weights])
+        except InputError:
+            print(flush=True)  # the end of Keras's line of progress
+            raise
 
     keep = keras.callbacks.LambdaCallback(on_train_begin=restore, on_epoch_end=save)
     model.fit(

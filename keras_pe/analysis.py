@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from keras_pe.checks import check_layout, check_size, check_wavelength
+from keras_pe.checks import check_layout, check_real, check_size, check_wavelength
+from keras_pe.rates import exact_angles
 from keras_pe.recipe import angles, channel_order
 
 
@@ -75,11 +76,10 @@ def _pair_angles(k, d_model, max_wavelength):
             "`d_model` must be even: its last sine has no cosine to turn with. "
             f"Received: d_model={d_model}"
         )
-    try:
-        offsets = np.asarray(k)
-    except ValueError:  # rows of several lengths
-        offsets = np.asarray(None)
-    if offsets.dtype.kind not in "iuf":
-        raise ValueError(f"`k` must be real. Received: k={k!r}")
+    offsets = check_real("k", k)
     wavelength = check_wavelength(max_wavelength)
-    return angles(offsets[..., None], np.arange(0, d_model, 2), d_model, wavelength)
+    channels = np.arange(0, d_model, 2)
+    if wavelength >= 1:
+        return angles(offsets[..., None], channels, d_model, wavelength)
+    offsets = offsets if offsets.dtype.kind in "iu" else offsets.astype("float64")
+    return exact_angles(offsets, channels, d_model, wavelength)

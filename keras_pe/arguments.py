@@ -53,8 +53,9 @@ def standardize_positions(owner, positions, name="positions"):
     if positions.dtype.kind not in "iu":
         exact = positions.astype("float64")
         if not np.all(np.isfinite(exact) & (exact == np.rint(exact))):
-            # Backends have no longer floats.
-            return positions if dtype_name(positions) in FLOATS else exact
+            # Backends have no longer floats, and torch no other order of bytes.
+            native = positions.astype(positions.dtype.newbyteorder("="))
+            return native if dtype_name(positions) in FLOATS else exact
         positions = exact
     _check_int32(owner, name, positions)
     return constant(positions.astype("int32"))

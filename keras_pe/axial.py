@@ -98,7 +98,7 @@ class AxialPositionalEncoding(Encoder):
     def get_config(self):
         return {
             **super().get_config(),
-            "axes": self.axes,
+            "axes": None if self.axes is None else [*self.axes],
             "max_wavelength": self.max_wavelength,
             "layout": self.layout,
         }

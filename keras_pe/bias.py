@@ -88,6 +88,11 @@ class PositionBias(keras.layers.Layer):
         batch = known.pop() if known else None if None in batches else 1
         return keras.KerasTensor((batch, self.num_heads, *lengths), dtype="float32")
 
+    def compute_output_shape(self, query_shape, key_shape=None):
+        # Of steps at their own places: other positions may be those of a batch.
+        sides = query_shape, key_shape or query_shape
+        return (1, self.num_heads, *(side[1] for side in sides))
+
     def compute_mask(self, inputs, previous_mask):
         return None
 

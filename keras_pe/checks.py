@@ -1,10 +1,12 @@
 """Checks of plain Python arguments, shared by every public name."""
 
+import inspect
 import math
 import numbers
 import operator
 
 import keras
+import numpy as np
 from keras import ops
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -41,6 +43,18 @@ def check_wavelength(value):
     )
 
 
+def check_real(name, value):
+    """Return real numbers as an array, or raise ValueError."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of several lengths
+        array = np.asarray(None)
+    kind = dtype_name(array)
+    if "int" not in kind and "float" not in kind and array.dtype.kind != "f":
+        raise ValueError(f"`{name}` must be real. Received: {name}={value!r}")
+    return array
+
+
 def check_layout(value):
     """Return `layout` if it is one of `LAYOUTS`, or raise ValueError."""
     if not isinstance(value, str) or value not in LAYOUTS:
@@ -60,7 +74,8 @@ def check_initializer(value, others=""):
             found = keras.initializers.get(value)
         except (TypeError, ValueError) as error:
             found = error
-    if found is None or isinstance(found, Exception) or not callable(found):
+    # Keras takes anything that can be called, also a layer.
+    if not (isinstance(found, keras.Initializer) or inspect.isfunction(found)):
         raise ValueError(
             f"`initializer` must be {others}an initializer of Keras, as its name, "
             "config or object; a table is for `set_weights`. "

@@ -19,6 +19,7 @@ from keras import ops
 from keras_pe import loading, processes
 
 BACKEND = keras.config.backend()
+_PLAIN = (bool, int, float, str)
 # torch.compile needs a C++ compiler on the machine, and minutes.
 JIT_COMPILE = (False,) if BACKEND == "torch" else (False, True)
 
@@ -92,10 +93,18 @@ def check_config_holds_every_argument(case):
         f"`get_config` gives what JSON does not keep, for {', '.join(changed)}: write "
         "lists rather than tuples, and names or strings as keys",
     )
-    config = {**config, "name": "it", "trainable": False}
+    for name in sorted(needed):
+        has, says = getattr(case.layer, name, None), config[name]
+        plain = isinstance(has, _PLAIN) and isinstance(says, _PLAIN)
+        _require(
+            not plain or has == says,
+            f"`get_config` says {name}={says!r}, and the layer has {name}={has!r}: "
+            "give each argument as it is",
+        )
+    config = {**_unbuilt(config), "name": "it", "trainable": False}
     layer = kind.from_config(config)
     for when in ("as it was made", "after a call"):
-        again = layer.get_config()
+        again = _unbuilt(layer.get_config())
         changed = [key for key in config if again.get(key) != config[key]]
         _require(
             again == config,
@@ -146,6 +155,21 @@ def check_any_length_in_any_order(case):
             run(fresh, given),
             f"{given[-2]} steps after others give what a fresh layer does not: keep "
             "nothing that depends on the length of an input",
+        )
+
+
+def check_rows_of_a_batch_are_apart(case):
+    layer, _ = case.called()
+    x = np.random.default_rng(1).normal(size=(2, *case.shape[1:])).astype("float32")
+    both = to_numpy(layer(x))
+    for row in (0, 1):
+        alone = to_numpy(layer(x[row : row + 1]))
+        _require_close(
+            alone,
+            both[row : row + 1],
+            1e-5 * (1 + np.abs(alone)),
+            "a row alone gives what it does not beside another: take nothing from the "
+            "batch",
         )
 
 
@@ -216,7 +240,8 @@ def _refuse_half(policy, excess, output, truth):
 
 
 def check_compiled_equals_eager(case):
-    x = case.normal()
+    # `predict` makes this of what it is given.
+    x = to_numpy(ops.cast(case.normal(), keras.config.floatx()))
     inputs, layer = case.input(), case.make()
     model = keras.Model(inputs, layer(inputs))
     for jit_compile in JIT_COMPILE:
@@ -388,6 +413,13 @@ def arguments_of(kind):
     parameters = inspect.signature(kind.__init__).parameters.values()
     many = inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL
     return [p.name for p in parameters if p.kind not in many and p.name != "self"]
+
+
+def _unbuilt(config):
+    """Return a config without what Keras adds to those of layers that are built."""
+    if isinstance(config, dict):
+        return {k: _unbuilt(v) for k, v in config.items() if k != "build_config"}
+    return [*map(_unbuilt, config)] if isinstance(config, list) else config
 
 
 def _remade(layer, **changes):

@@ -59,7 +59,10 @@ def sinusoidal_encoding(
         Vaswani et al., 2017, "Attention Is All You Need", section 3.5.
     """
     # Said now, so that a saved model does not depend on the setting of a later day.
-    dtype = keras.backend.standardize_dtype(dtype)
+    try:
+        dtype = keras.backend.standardize_dtype(dtype)
+    except (TypeError, ValueError):
+        check_float_dtype("dtype", dtype)
     encoding = SinusoidalEncoding(d_model, max_wavelength, layout, dtype)
     refuse_keras_2("sinusoidal_encoding", positions)
     return encoding(standardize_positions("sinusoidal_encoding", positions))

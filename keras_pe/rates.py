@@ -32,11 +32,16 @@ class Turns(NamedTuple):
     """The channels of an encoding: how they turn, and where they start."""
 
     step: Rates
-    part: Rates  # of 2**-31 steps, for what lies between two positions
+    # Of 2**-31 steps, for what lies between two positions; where there are rates above
+    # 1, also of 2**-62 steps, and so on.
+    parts: tuple
     first: np.ndarray  # int32, the phase of position 0
-    # float64, for float64 rows: turns a step without and with whole ones, and radians.
+    # For float64 rows, float64: turns a step, without whole ones; the same of 2**-16
+    # steps, 2**-32 and so on, where there are rates above 1; all turns of the last of
+    # these, else of a step; and in radians the phase of position 0.
     turn: np.ndarray
-    all_turns: np.ndarray
+    turn_parts: tuple
+    last_turns: np.ndarray
     start: np.ndarray
     # float32 `(BLOCK, d_model)`, of the angles from the start of a block.
     block_tangent: np.ndarray
@@ -48,15 +53,42 @@ class Turns(NamedTuple):
 def sinusoid_turns(d_model, max_wavelength, layout):
     """Return the `Turns` of rates `max_wavelength ** (-2i / d_model)`, sines first."""
     channels = channel_order(np.arange(d_model), layout)
-    # A wavelength below 1 puts digits before the point.
-    more = abs(Decimal(max_wavelength).adjusted())
-    with localcontext(Context(prec=_DIGITS + more)):
-        logarithm, two_pi = Decimal(max_wavelength).ln(), _two_pi()
-        turns = [
-            (-logarithm * (channel - channel % 2) / d_model).exp() / two_pi
-            for channel in channels.tolist()
-        ]
+    with localcontext(_context_for(max_wavelength)):
+        turns = _sinusoid_turns(channels, d_model, max_wavelength)
         return _turns(turns, channels % 2)
+
+
+def exact_angles(positions, channels, d_model, max_wavelength):
+    """Return `recipe.angles`, without their whole turns, which float64 could not hold.
+
+    Args:
+        positions: float64 or integer array, `(...)`.
+        channels: Int array `(n,)`.
+
+    Returns:
+        float64 `(..., n)`.
+    """
+    known = np.isfinite(positions)[..., None]
+    steps = np.where(known, np.asarray(positions, object)[..., None], 0)
+    with localcontext(_context_for(max_wavelength, np.max(np.abs(steps), initial=0))):
+        turns = np.array(_sinusoid_turns(channels, d_model, max_wavelength), object)
+        parts = np.vectorize(Decimal, "O")(steps) * turns % 1
+    return np.where(known, parts.astype("float64") * (2 * math.pi), np.nan)
+
+
+def _context_for(*numbers):
+    """Return a context for rates: small waves and far positions have more digits."""
+    more = sum(abs(Decimal(number).adjusted()) for number in numbers)
+    return Context(prec=_DIGITS + more)
+
+
+def _sinusoid_turns(channels, d_model, max_wavelength):
+    """Return the turns a step of each channel, as Decimals."""
+    logarithm, two_pi = Decimal(max_wavelength).ln(), _two_pi()
+    return [
+        (-logarithm * (channel - channel % 2) / d_model).exp() / two_pi
+        for channel in channels.tolist()
+    ]
 
 
 @on_the_host
@@ -79,19 +111,37 @@ def _turns(turns, cosine):
         turns: Turns a step, Decimals in a context that holds them.
         cosine: Int array, 1 where a channel is a cosine and 0 where it is a sine.
     """
-    step, part = _rates(turns), _rates([turn / 2**31 for turn in turns])
-    turn = np.array([float(turn - round(turn)) for turn in turns])
+    # What is left of a part is 7e-10 radians at most.
+    parts = _parts(turns, 2**31, Decimal(2) ** -33)[1:]
+    whole, *parts_64 = _parts(turns, 2**16, 1)
+    turn = _without_whole(whole)
     within = 2 * math.pi * np.arange(BLOCK)[:, None] * turn
     return Turns(
-        step=step,
-        part=part,
+        step=_rates(turns),
+        parts=tuple(map(_rates, parts)),
         first=(cosine * QUARTER).astype("int32"),
         turn=turn,
-        all_turns=np.array([float(turn) for turn in turns]),
+        turn_parts=tuple(map(_without_whole, parts_64)),
+        last_turns=np.array([float(turn) for turn in (whole, *parts_64)[-1]]),
         start=cosine * (math.pi / 2),
         block_tangent=np.tan(within).astype("float32"),
         block_cosine=np.cos(within).astype("float32"),
     )
+
+
+def _parts(turns, count, enough):
+    """Return turns of a step, of its `count`th part, of the `count`th part of that ...
+
+    The last are the first that are all at most `enough`.
+    """
+    parts = [turns]
+    while max(parts[-1]) > enough:
+        parts.append([turn / count for turn in parts[-1]])
+    return parts
+
+
+def _without_whole(turns):
+    return np.array([float(turn - round(turn)) for turn in turns])
 
 
 def _rates(turns):

@@ -6,7 +6,7 @@
 
 import numpy as np
 
-from keras_pe.checks import check_size
+from keras_pe.checks import check_real, check_size
 
 
 def get_angles(position, i, d_model):
@@ -33,7 +33,8 @@ def get_angles(position, i, d_model):
         `np.float32(d_model)`) gives the same bits.
 
     Raises:
-        ValueError: if `d_model` is not an integer of at least 1.
+        ValueError: if `d_model` is not an integer of at least 1, or another argument
+            is not real.
 
     References:
         Vaswani et al., 2017, "Attention Is All You Need", section 3.5.
@@ -76,10 +77,11 @@ def positional_encoding(position, d_model):
 def angles(position, i, d_model, max_wavelength):
     """Return `get_angles` for any `max_wavelength`."""
     d_model = check_size("d_model", d_model)
-    position, i = np.asarray(position, "float64"), np.asarray(i, "float64")
-    with np.errstate(over="ignore"):  # far beyond the channels: the rate is 0
+    position = check_real("position", position).astype("float64")
+    i = check_real("i", i).astype("float64")
+    with np.errstate(all="ignore"):  # far from the channels: rates are 0 or infinite
         angle_rates = 1 / np.power(max_wavelength, (2 * (i // 2)) / d_model)
-    return position * angle_rates
+        return position * angle_rates
 
 
 def sinusoids(positions, d_model, max_wavelength=10000.0, layout="interleaved"):

@@ -138,6 +138,9 @@ def _to_int32(numbers, max_length):
         numbers = ops.cast(numbers, "int32")
         if max_length is None:
             return numbers, None
+    if keras.config.backend() == "torch" and dtype_name(numbers).startswith("uint"):
+        # Which does not compare these. What int64 does not hold becomes negative.
+        numbers = ops.cast(numbers, "int64")
     # Not by `ops.less_equal`, which may compare uint64 as float32.
     valid = numbers <= last
     if dtype_name(numbers).startswith("int"):

@@ -122,19 +122,19 @@ def check_scaling(scaling):
         for key, value in scaling.items()
         if value is not None
     }
-    kinds = [rest.pop(key) for key in ("rope_type", "type") if key in rest]
+    kinds = [str(rest.pop(key)) for key in ("rope_type", "type") if key in rest]
     if "dynamic" in kinds:
         raise ValueError(
             "`scaling` cannot be of the type 'dynamic': its rows would depend on the "
             "length of the whole text, so that the keys in a cache would be wrong as "
             f"soon as it grows. Received: scaling={scaling!r}"
         )
-    if len({*map(str, kinds)}) != 1 or str(kinds[0]) not in _KEYS:
+    if len({*kinds}) != 1 or kinds[0] not in _KEYS:
         raise ValueError(
             "`scaling` must have as its `rope_type` one of "
             f"{', '.join(map(repr, _KEYS))}. Received: scaling={scaling!r}"
         )
-    kind = str(kinds[0])
+    [kind, *_] = kinds
     (needed, possible), flags = _KEYS[kind], _FLAGS.get(kind, ())
     possible = (*possible, *flags)
     missing = [key for key in needed if key not in rest]

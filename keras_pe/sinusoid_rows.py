@@ -7,11 +7,14 @@ from keras import ops
 
 from keras_pe.rates import sinusoid_turns, turns_of_rates
 from keras_pe.recipe import sinusoids
-from keras_pe.tables import LARGEST_CONSTANT, rows_of_table, run_of_table
+from keras_pe.tables import (
+    LARGEST_CONSTANT,
+    LARGEST_TABLE,
+    row_size,
+    rows_of_table,
+    run_of_table,
+)
 from keras_pe.turns import precision_of, rows_at, rows_from
-
-# In bytes: what `max_length` may ask for before its rows are made as without it.
-_LARGEST_TABLE = 2**28
 
 
 class Sinusoids(NamedTuple):
@@ -70,8 +73,9 @@ def sinusoid_rows(rows, encoding, dtype, max_length=None):
     known = isinstance(rows.whole, int) and isinstance(rows.length, int)
     if encoding.has_table and rows.fraction is None:
         bounded = max_length is not None
-        row = np.dtype(precision_of(dtype)).itemsize * encoding.d_model
-        if bounded and row * max_length <= _LARGEST_TABLE:
+        row = row_size(encoding, dtype)
+        # Beyond that, rows are made as without a `max_length`.
+        if bounded and row * max_length <= LARGEST_TABLE:
             return rows_of_table(rows, max_length, encoding, dtype)
         if known and (bounded or row * rows.length <= LARGEST_CONSTANT):
             return run_of_table(rows.whole, rows.length, encoding, dtype)

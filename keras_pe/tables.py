@@ -10,6 +10,7 @@ from keras_pe.checks import constant, tensorflow_mode
 from keras_pe.turns import precision_of
 
 LARGEST_CONSTANT = 4 * 2**20  # in bytes: what a graph is given to hold unasked
+LARGEST_TABLE = 2**28  # in bytes: what is kept for the next call
 
 
 def run_of_table(start, length, encoding, dtype):
@@ -20,9 +21,17 @@ def run_of_table(start, length, encoding, dtype):
         encoding: `Sinusoids` or `Rotations`, whose table it is.
         dtype: Of the rows.
     """
+    arguments = start, length, encoding, dtype
+    if length * row_size(encoding, dtype) > LARGEST_TABLE:
+        return constant(_run_table(*arguments))
     if tensorflow_mode() == "eager":
-        return _shared_tensor(_run_table, start, length, encoding, dtype)
-    return constant(_array(_run_table, start, length, encoding, dtype))
+        return _shared_tensor(_run_table, *arguments)
+    return constant(_array(_run_table, *arguments))
+
+
+def row_size(encoding, dtype):
+    """Return the bytes of a row as it is made, before it is rounded to a half type."""
+    return np.dtype(precision_of(dtype)).itemsize * encoding.d_model
 
 
 def rows_of_table(rows, max_length, encoding, dtype):

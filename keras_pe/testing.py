@@ -1,6 +1,7 @@
 """Holds a layer to what the layers of this package promise."""
 
 import re
+from collections.abc import Sequence
 
 import keras
 
@@ -14,10 +15,12 @@ def check_layer(layer, input_shape, *, other=None, max_length=None):
     For a layer of your own that takes a float tensor and gives back the same shape, in
     its compute dtype. All checks run, and the error tells of each that failed:
 
-    - `config_holds_every_argument`, as what JSON keeps, the same before and after use
+    - `config_holds_every_argument`, as what JSON keeps and as the layer has it, the
+      same before and after use
     - `is_made_anew_and_called`: from its config; without it no other check can run
     - `shape_is_kept_eager_and_symbolic`, and the dtype, also with unknown sizes
     - `any_length_in_any_order`: longer, then shorter, 1 and 0 steps
+    - `rows_of_a_batch_are_apart`: a row gives the same beside another
     - `instances_do_not_touch_each_other`, where there is an `other`
     - `mask_reaches_the_next_layer`, eager and compiled
     - `half_precision_is_float32_rounded`: values at 600 and at 70,000 steps are those
@@ -104,10 +107,16 @@ def _checked(layer, input_shape, other, max_length):
                 f"`{name}` must be an instance of a Keras layer. "
                 f"Received: {name}={value!r}"
             )
+    if other is not None and type(other) is not type(layer):
+        raise ValueError(
+            f"`other` must be of the class of `layer`, {type(layer).__name__}. "
+            f"Received: other={other!r}"
+        )
     if max_length is not None:
         max_length = check_size("max_length", max_length, minimum=2)
     try:
-        shape = tuple(check_size("input_shape", size) for size in input_shape)
+        in_order = isinstance(input_shape, Sequence)
+        shape = tuple(check_size("input_shape", n) for n in input_shape if in_order)
     except (TypeError, ValueError):
         shape = ()
     if len(shape) < 3 or not 2 <= shape[-2] <= (max_length or shape[-2]):

@@ -62,8 +62,11 @@ def _rows_at(whole, fraction, valid, turns, dtype):
         positions = ops.expand_dims(ops.cast(whole, dtype), -1)
         part = positions * constant(turns.turn)
         if fraction is not None:
-            fraction_64 = ops.expand_dims(ops.cast(fraction, dtype), -1)
-            part = part + fraction_64 * constant(turns.all_turns)
+            rest = ops.expand_dims(ops.cast(fraction, dtype), -1)
+            for turn in turns.turn_parts:
+                steps, rest = _whole_and_rest(rest * 2.0**16)
+                part = part + ops.cast(steps, dtype) * constant(turn)
+            part = part + rest * constant(turns.last_turns)
         angles = (part - ops.round(part)) * (2 * math.pi)
         sines = ops.sin(angles + constant(turns.start))
         if valid is not None:
@@ -73,11 +76,19 @@ def _rows_at(whole, fraction, valid, turns, dtype):
             return sines
     phases = _phases(whole, turns.step) + constant(turns.first)
     if fraction is not None:
-        phases = phases + _phases(ops.cast(fraction * 2.0**31, "int32"), turns.part)
+        for rates in turns.parts:
+            steps, fraction = _whole_and_rest(fraction * 2.0**31)
+            phases = phases + _phases(steps, rates)
     if valid is None:
         return _sines(phases)
     scale = ops.where(valid, _RADIANS, _NAN)
     return _sines(phases, ops.expand_dims(scale, -1))
+
+
+def _whole_and_rest(numbers):
+    """Return numbers towards 0, as int32, and what that leaves, exactly."""
+    whole = ops.cast(numbers, "int32")
+    return whole, numbers - ops.cast(whole, numbers.dtype)
 
 
 def rows_from(rows, turns, dtype):

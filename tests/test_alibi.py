@@ -289,3 +289,10 @@ def test_two_batches_in_a_graph(tf, kind, batches):
     assert call(x, x).shape == (1, 2, 2, 2)
     with pytest.raises(tf.errors.InvalidArgumentError, match="`key` must fit the inp"):
         call(x, y)
+
+
+def test_the_shape_is_computed():
+    layer = ALiBi(num_heads=3)
+    assert layer.compute_output_shape((None, 5, 8)) == (1, 3, 5, 5)
+    assert layer.compute_output_shape((2, 5), (2, None, 8)) == (1, 3, 5, None)
+    assert layer(np.zeros((2, 5)), np.zeros((2, 7))).shape == (1, 3, 5, 7)

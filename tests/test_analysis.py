@@ -1,7 +1,9 @@
 """The mathematics of the encoding: shifts are rotations, products show distance."""
 
 import math
+from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 from oracle import exact_rows, formula_rows
@@ -83,6 +85,35 @@ def test_a_shift_that_is_no_number_is_refused(k):
 def test_a_matrix_is_of_one_shift(k):
     with pytest.raises(ValueError, match=r"`k` must be one number. Received: k="):
         shift_matrix(k, 4)
+
+
+@pytest.mark.parametrize("max_wavelength", [10000.0, 1.0, 0.5, 1e-12, 1e-300])
+@pytest.mark.parametrize("k", [7, -1000, 0.25, np.int64(2**40 + 1), 1e-10])
+def test_short_waves_keep_their_turns(max_wavelength, k):
+    positions = [11, 11 + Fraction(k if isinstance(k, float) else int(k))]
+    kwargs = {"max_wavelength": max_wavelength}
+    rows = exact_rows(positions, 6, **kwargs)
+    bound = 1e-12 + (2e-16 * abs(k) if max_wavelength >= 1 else 0)
+    shifted = shift_matrix(k, 6, **kwargs) @ rows[0]
+    np.testing.assert_allclose(shifted, rows[1], rtol=0, atol=bound)
+    product = offset_similarity(k, 6, **kwargs)
+    np.testing.assert_allclose(rows[0] @ rows[1], product, rtol=0, atol=bound)
+
+
+def test_nowhere_is_nan():
+    offsets = np.array([[np.nan, 1.0], [np.inf, -np.inf]])
+    for max_wavelength in (1.0, 0.5):
+        with np.errstate(invalid="ignore"):
+            products = offset_similarity(offsets, 4, max_wavelength=max_wavelength)
+        assert np.isnan(products).tolist() == [[True, False], [True, True]]
+    assert offset_similarity(np.zeros((2, 0)), 4, max_wavelength=0.5).shape == (2, 0)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "int8", "uint64", "float64"])
+def test_k_may_be_of_any_real_dtype(kind):
+    k = np.array([1, 2]).astype(getattr(ml_dtypes, kind, kind))
+    np.testing.assert_array_equal(offset_similarity(k, 4), offset_similarity([1, 2], 4))
+    np.testing.assert_array_equal(shift_matrix(k[1], 4), shift_matrix(2, 4))
 
 
 @pytest.mark.parametrize("max_wavelength", [0, -1.0, math.inf, math.nan, "1", True])

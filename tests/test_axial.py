@@ -214,6 +214,12 @@ def test_bad_axes_are_refused(axes):
         AxialPositionalEncoding(axes=axes)
 
 
+def test_a_config_is_a_copy():
+    layer = AxialPositionalEncoding(axes=[1])
+    layer.get_config()["axes"].append(2)
+    assert layer.axes == [1]
+
+
 def test_a_start_is_refused():
     with pytest.raises(
         ValueError, match=r"takes `positions` and no `start_index`.*Rec"

@@ -242,7 +242,7 @@ def test_ended_run_leaves_what_was_and_goes_on(
 
     capsys.readouterr()
     example.main(options(texts, folder))
-    said = f"Training goes on from epoch {epochs} of 4"
+    said = f"Training goes on after epoch {epochs} of 4"
     said += ", which was its last: " if epochs == 4 else ": "
     assert (said in capsys.readouterr().out) == (epochs > 0)
     check_same(folder, unbroken)
@@ -299,7 +299,7 @@ def test_other_trainings_go_on_too(ended, more, texts, tmp_path, capsys):
     assert faults.run(fault, broken).returncode == -signal.SIGKILL
     capsys.readouterr()
     example.main(broken)
-    assert f"goes on from epoch {ended} of" in capsys.readouterr().out
+    assert f"goes on after epoch {ended} of" in capsys.readouterr().out
     check_same(tmp_path / "broken", tmp_path / "unbroken")
 
 
@@ -350,7 +350,8 @@ def describe(monkeypatch, *more, classes=("a", "b"), splits=(), words=("x",), **
         if "code" in other:
             patch.setattr(Path, "read_bytes", lambda path: other["code"])
         args = example.make_parser().parse_args(more)
-        return backup.describe_run("name", args, classes, splits, words)
+        replicas = other.get("replicas", 1)
+        return backup.describe_run("name", args, classes, splits, words, replicas)
 
 
 @pytest.mark.parametrize(
@@ -361,6 +362,7 @@ def describe(monkeypatch, *more, classes=("a", "b"), splits=(), words=("x",), **
         ("texts", [], {"classes": ["b", "a"]}),
         ("texts", [], {"splits": [["text", 1]]}),
         ("vocabulary", [], {"words": ["x", "y"]}),
+        ("number of devices", [], {"replicas": 2}),
         ("versions", [], {"version": "3.0"}),
         ("code", [], {"code": b"other"}),
     ],
@@ -464,7 +466,8 @@ def test_disk_that_fills_at_any_moment(texts, tmp_path, unbroken):
             changed = [path for path in {*before, *after}
                        if before.get(path) != after.get(path)]
             record = {"limit": limit, "error": error.getvalue().splitlines()[-1:],
-                      "results": "Results:" in out.getvalue(), "changed": changed}
+                      "results": "Results:" in out.getvalue(), "changed": changed,
+                      "last": out.getvalue()[-1:]}
             print(json.dumps(record))
     """
     arguments = options(texts, tmp_path)
@@ -476,6 +479,8 @@ def test_disk_that_fills_at_any_moment(texts, tmp_path, unbroken):
         [error] = record["error"]
         assert ": error: Cannot write '" in error, record
         assert "File too large" in error, record
+        assert "{" not in error and "[Op:" not in error, record
+        assert record["last"] == "\n", record  # not beside the progress of Keras
         results = {f"out/{name}" for name in example.RESULTS if record["results"]}
         assert set(record["changed"]) <= {*results, "out/.training.backup"}, record
     assert {record["results"] for record in records} == {True, False}

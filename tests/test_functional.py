@@ -177,6 +177,32 @@ def test_no_dtype_is_floatx(name, floatx):
     assert np.abs(rows - exact_rows([257, 70_000], 4)).max() < bound
 
 
+@pytest.mark.parametrize("dtype", ["int32", "foo", 5, [], {}, [1]], ids=repr)
+def test_other_dtypes_are_refused(dtype):
+    match = "`dtype` must be one of float16, .* Received: dtype="
+    with pytest.raises(ValueError, match=match):
+        sinusoidal_encoding([1], 4, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", ">f2", ">i4", "<f8"])
+def test_positions_in_any_order_of_bytes(dtype):
+    positions = [0.5, 1, -3] if "f" in dtype else [1, 2, -3]
+    rows = encode(np.array(positions, dtype), 6)
+    np.testing.assert_array_equal(rows, encode(np.array(positions), 6))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64"])
+def test_tensors_that_torch_does_not_compare(dtype):
+    import torch
+
+    positions = torch.tensor([7, 1, 3]).to(getattr(torch, dtype))
+    np.testing.assert_array_equal(encode(positions, 6), encode([7, 1, 3], 6))
+    if dtype != "uint16":
+        with pytest.raises(ValueError, match="takes positions"):
+            encode(torch.tensor([2**31]).to(getattr(torch, dtype)), 6)
+
+
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
 def test_positions_keep_their_bits_where_floatx_is_a_half(name, floatx):
     floatx(name)

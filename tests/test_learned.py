@@ -226,6 +226,8 @@ def test_weights_of_another_length_are_never_skipped(tmp_path):
     [
         *(None, 3, "nope", [1], object(), np.ones((3, 2))),
         {"class_name": "Nope", "config": {}},
+        *(len, print, keras.layers.Dense(3), keras.regularizers.L2(1.0)),
+        keras.saving.serialize_keras_object(keras_pe.PositionalEncoding()),
     ],
 )
 def test_bad_initializers_are_refused(initializer):

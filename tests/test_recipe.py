@@ -95,6 +95,21 @@ def test_get_angles_is_float64_for_every_input(position, d_model):
     np.testing.assert_allclose(angles.reshape(6), wanted, rtol=1e-15)
 
 
+@pytest.mark.parametrize("name", ["position", "i"])
+@pytest.mark.parametrize("value", [1j, "1", None, True, [[1], [2, 3]], ["a"]], ids=repr)
+def test_get_angles_refuses_what_is_not_real(name, value):
+    arguments = {"position": 1, "i": 1, "d_model": 4, name: value}
+    with pytest.raises(ValueError, match=f"`{name}` must be real. Received: {name}="):
+        get_angles(**arguments)
+
+
+@pytest.mark.filterwarnings("error")
+def test_get_angles_far_from_the_channels():
+    assert get_angles(5, -(10**9), 4) == np.inf
+    assert get_angles(5, 10**9, 4) == 0
+    assert np.isnan(get_angles(np.inf, 10**9, 4))
+
+
 def test_get_angles_takes_numbers():
     angle = get_angles(7, 5, 8)
     assert angle.dtype == "float64"

@@ -155,6 +155,7 @@ def test_older_configs_say_type():
         ({"rope_type": "longrope", "factor": 2.0}, "`rope_type` one of"),
         ({"rope_type": ["linear"], "factor": 2.0}, "`rope_type` one of"),
         ({"rope_type": "linear", "type": "yarn", "factor": 2.0}, "`rope_type` one of"),
+        ({"rope_type": np.array(["linear", "b"]), "factor": 2.0}, "`rope_type` one of"),
         ({"rope_type": "dynamic", "factor": 2.0}, "'dynamic': its rows would depend"),
         ({"type": "dynamic", "factor": 2.0}, "'dynamic': its rows would depend"),
         ({"rope_type": "linear"}, "lacks factor. It must have factor. Received"),

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_pe import PositionalEncoding, positional_encoding, tables
+from keras_pe import PositionalEncoding, positional_encoding, sinusoid_rows, tables
 from keras_pe.rows import Rows
 from keras_pe.sinusoid_rows import Sinusoids
 
@@ -99,6 +99,17 @@ def test_a_step_without_a_limit_makes_no_table(tf):
 def test_few_tables_are_kept():
     for kept in (tables._shared_tensor, tables._array):
         assert kept.cache_info().maxsize <= 8
+
+
+def test_a_table_that_is_too_large_is_not_kept(monkeypatch, tf):
+    monkeypatch.setattr(tables, "LARGEST_TABLE", 7 * 6 * 4 - 1)
+    monkeypatch.setattr(sinusoid_rows, "LARGEST_TABLE", 7 * 6 * 4 - 1)
+    tables._shared_tensor.cache_clear()
+    layer, wanted = PositionalEncoding(max_length=7), positional_encoding(7, 6)
+    np.testing.assert_array_equal(layer(tf.zeros((1, 7, 6))), wanted)
+    assert tables._shared_tensor.cache_info().currsize == 0
+    np.testing.assert_array_equal(layer(tf.zeros((1, 6, 6))), wanted[:, :6])
+    assert tables._shared_tensor.cache_info().currsize == 1
 
 
 def test_one_row_of_nan_follows_the_rows_of_a_limit():

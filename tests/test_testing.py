@@ -72,6 +72,12 @@ class HasATupleInItsConfig(Steps):
 
 
 @registered
+class SaysAnotherValue(Steps):
+    def get_config(self):
+        return {**super().get_config(), "scale": round(self.scale, 1)}
+
+
+@registered
 class ChangesItsConfig(Steps):
     def call(self, inputs):
         self.scale = float(self.scale) + 1e-9
@@ -124,6 +130,12 @@ class SizesItsWeightsByTheFirstLength(Steps):
 
     def rows(self, inputs):
         return ops.take(self.table, ops.arange(ops.shape(inputs)[-2]) % 64, axis=0)
+
+
+@registered
+class SubtractsTheMeanOfTheBatch(Steps):
+    def call(self, inputs):
+        return super().call(inputs) - ops.mean(inputs, axis=0)
 
 
 @registered
@@ -231,6 +243,7 @@ DEFECTS = [
     (ForgetsANeededArgument, "is_made_anew_and_called", "scale"),
     (HasAnArrayInItsConfig, "config_holds_every_argument", "float32"),
     (HasATupleInItsConfig, "config_holds_every_argument", "for axes"),
+    (SaysAnotherValue, "config_holds_every_argument", "says scale=0.0, .* scale=0.001"),
     (ChangesItsConfig, "config_holds_every_argument", "after a call. .* in scale"),
     (WidensItsInput, "shape_is_kept_eager_and_symbolic", r"\(2, 5, 8\)"),
     (ForgetsItsShape, "shape_is_kept_eager_and_symbolic", "compute_output_shape"),
@@ -240,6 +253,7 @@ DEFECTS = [
     (CannotBeCalled, "is_made_anew_and_called", "TypeError: not with these$"),
     (KeepsItsFirstLength, "any_length_in_any_order", "depends on the length"),
     (SizesItsWeightsByTheFirstLength, "any_length_in_any_order", ""),
+    (SubtractsTheMeanOfTheBatch, "rows_of_a_batch_are_apart", "nothing from the batch"),
     (SharesWhatTheFirstOneKnew, "instances_do_not_touch_each_other", "share"),
     (SharesWhatTheLastOneKnew, "instances_do_not_touch_each_other", "has run"),
     (LosesTheMask, "mask_reaches_the_next_layer", "supports_masking"),
@@ -306,7 +320,7 @@ def test_a_defect_is_named(layer, name, words, monkeypatch):
     check = getattr(contract, f"check_{name}")
     leave_out(monkeypatch, {*contract.CHECKS} - {check} if check in SLOW else SLOW)
     kwargs = {"scale": 0.001} if layer is ForgetsANeededArgument else {}
-    other = Steps(scale=0.002)
+    other = None
     if layer in (SharesWhatTheFirstOneKnew, SharesWhatTheLastOneKnew):
         other = layer(scale=0.002)
     reasons, _ = report(layer(**kwargs), other=other)
@@ -389,6 +403,42 @@ def test_our_encoders_pass(layer, monkeypatch):
     check_layer(layer(), SHAPE, other=layer(max_wavelength=99))
 
 
+@registered
+class Around(Steps):
+    """Has a layer among its arguments, as Keras's own wrappers do."""
+
+    def __init__(self, inner, **kwargs):
+        super().__init__(**kwargs)
+        self.inner = inner
+
+    def call(self, inputs):
+        return super().call(ops.cast(self.inner(inputs), self.compute_dtype))
+
+    def get_config(self):
+        inner = keras.saving.serialize_keras_object(self.inner)
+        return {**super().get_config(), "inner": inner}
+
+    @classmethod
+    def from_config(cls, config):
+        inner = keras.saving.deserialize_keras_object(config["inner"])
+        return cls(**{**config, "inner": inner})
+
+
+def test_a_layer_in_a_layer(monkeypatch):
+    leave_out(monkeypatch, SLOW)
+    check_layer(Around(keras.layers.Dense(SHAPE[-1])), SHAPE)
+
+
+def test_a_half_type_as_floatx(monkeypatch):
+    leave_out(monkeypatch, SLOW)
+    before = keras.config.floatx()
+    keras.config.set_floatx("float16")
+    try:
+        check_layer(Steps(), SHAPE)
+    finally:
+        keras.config.set_floatx(before)
+
+
 def test_a_grid(monkeypatch):
     leave_out(monkeypatch, SLOW)
     grid = (2, 3, 5, 4)
@@ -410,7 +460,12 @@ def test_a_layer_of_a_half_type_is_checked(monkeypatch):
     [
         ({"layer": Steps}, "`layer` must be an instance"),
         ({"other": Steps}, "`other` must be an instance"),
+        (
+            {"other": IsNotRegistered()},
+            "`other` must be of the class of `layer`, Steps",
+        ),
         ({"input_shape": (2, 4)}, "`input_shape` must be"),
+        ({"input_shape": {2, 5, 4}}, "`input_shape` must be"),
         ({"input_shape": (2, 1, 4)}, "at least 2 steps"),
         ({"input_shape": (None, 5, 4)}, "`input_shape` must be"),
         ({"input_shape": 5}, "`input_shape` must be"),

@@ -2,6 +2,8 @@
 
 import decimal
 import itertools
+import math
+from fractions import Fraction
 
 import keras
 import mpmath
@@ -76,12 +78,12 @@ def test_turns_of_rates_hold_them_to_their_last_bit():
     rates = (1.0, 1 / 3, 0.1234, 1e-5, 3e-9)
     made = turns_of_rates(rates)
     assert made.first.tolist() == [0] * 5 + [2**30] * 5
-    assert len(made.all_turns) == 10
+    assert len(made.last_turns) == 10
     for channel, rate in enumerate(2 * rates):
         with mpmath.workdps(60):
             turn = mpmath.mpf(rate) / (2 * mpmath.pi)
             bits = int(mpmath.floor(turn * 2**62))
-            assert made.all_turns[channel] == made.turn[channel] == float(turn)
+            assert made.last_turns[channel] == made.turn[channel] == float(turn)
         high, middle = made.step.high[channel], made.step.middle[channel]
         lowest = int(made.step.lowest[channel] * 2.0**15)
         assert (int(high) << 30) + (int(middle) << 15) + lowest == bits
@@ -96,8 +98,15 @@ def test_float64_turns_are_the_nearest(d_model, max_wavelength):
             power = mpmath.mpf(channel - channel % 2) / d_model
             rate = mpmath.mpf(max_wavelength) ** -power
             turn = rate / (2 * mpmath.pi)
-            assert made.all_turns[channel] == float(turn)
             assert made.turn[channel] == float(turn - mpmath.nint(turn))
+            for part in made.turn_parts:
+                turn /= 2**16
+                assert part[channel] == float(turn - mpmath.nint(turn))
+            assert made.last_turns[channel] == float(turn)
+    # No more parts than there are turns that a step could lose.
+    assert max(made.last_turns) <= 1
+    assert len(made.turn_parts) <= max(0, -math.log2(max_wavelength)) // 16 + 1
+    assert max_wavelength < 1 or not made.turn_parts
 
 
 @pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
@@ -260,20 +269,31 @@ def test_rows_that_are_not_valid_are_nan(maker, dtype):
     assert np.isfinite(made[[0, 2]]).all()
 
 
-# Below 1, a fraction is itself many turns, and float32 has that much less of it.
-@pytest.mark.parametrize(
-    ("max_wavelength", "bound"),
-    [(10000.0, 3e-7), (1e30, 3e-7), (0.37, 3e-7), (0.01, 1e-5)],
-)
-def test_rows_with_a_fraction(max_wavelength, bound):
-    whole = [0, -1, 7, 1000, 2**22, -(2**22), 2**30]
+# Below a wavelength of 1, a fraction is itself many turns.
+@pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_with_a_fraction(max_wavelength, dtype):
+    made, bound = ("float32", 3e-7) if dtype == "float32" else FLOAT64
+    whole = [0, -1, 7, 1000] + [2**22, -(2**22), 2**30] * (dtype == "float32")
     parts = [0, 0.5, 0.25, 0.999, 2**-20, -0.5, -0.999, 2**-24 - 1, -(2.0**-40)]
-    parts = np.array(parts, "float32")
+    parts = np.array([*parts, 1 / 3, 1.2345e-13, -1e-30], dtype)
     pairs = list(itertools.product(whole, parts))
-    fraction = ops.convert_to_tensor(np.array([part for _, part in pairs]))
-    ours = at([p for p, _ in pairs], 8, max_wavelength, fraction=fraction)
-    positions = [p + float(part) for p, part in pairs]
-    exact = exact_rows_fast(positions, 8, max_wavelength=max_wavelength)
+    positions, fraction = (np.array(side) for side in zip(*pairs, strict=True))
+    ours = rows(
+        rows_at,
+        dtype,
+        *(8, max_wavelength, "interleaved"),
+        ops.convert_to_tensor(positions.astype("int32")),
+        fraction=ops.convert_to_tensor(fraction),
+    )
+    assert ours.dtype == made
+    if made != dtype:  # JAX has read the fractions as float32
+        pairs = [(p, np.float32(part)) for p, part in pairs]
+    exact = exact_rows(
+        [Fraction(p) + Fraction(float(part)) for p, part in pairs],
+        8,
+        max_wavelength=max_wavelength,
+    )
     error = np.abs(ours - exact).max()
     assert error < bound, f"measured {error}"
 
