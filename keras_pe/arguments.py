@@ -71,18 +71,23 @@ def check_call(
     elif not isinstance(start_index, int):
         check_shape(owner, "start_index", start_index, [{}, {"batch": batch}])
     else:
-        steps = time if isinstance(time, int) else 0
+        steps = time if isinstance(time, int) else None
         if not run_fits(start_index, steps, max_length):
             parts = received_run(owner, start_index, steps, max_length)()
             raise ValueError("".join(map(str, parts)))
 
 
 def run_fits(start, length, max_length):
-    """Return whether all steps of a run are positions. Nothing here overflows."""
+    """Return whether all steps of a run are positions. Nothing here overflows.
+
+    Where the length is None, unknown, only the first step counts.
+    """
     first, last = limits(max_length)
-    steps = length - 1
-    steps = max(steps, 0) if isinstance(steps, int) else ops.maximum(steps, 0)
-    return (start >= first) & (start <= last - steps)
+    if isinstance(length, int):
+        last = last - max(length - 1, 0)
+    elif length is not None:
+        last = last - ops.maximum(length - 1, 0)
+    return (start >= first) & (start <= last)
 
 
 def sizes_fit(shape, wanted):
@@ -112,6 +117,8 @@ def received_run(owner, start, length, max_length):
 
     def parts():
         allowed, steps = allowed_positions(owner, max_length), " steps from position "
+        if length is None:
+            return [allowed, f"steps from position {start}"]
         if isinstance(start, int) or len(start.shape) == 0:
             return [allowed, length, steps, start]
         return [allowed, length, steps, ops.min(start), " to ", ops.max(start)]
@@ -163,7 +170,8 @@ def check_shape(owner, name, tensor, allowed):
         if len(shape) == len(wanted) and sizes_fit(shape, wanted) is True:
             return
     names = " or ".join(str(tuple(axes)).replace("'", "") for axes in allowed)
-    sizes = ", ".join(f"{axis}={size}" for axis, size in allowed[-1].items())
+    *_, full = allowed
+    sizes = ", ".join(f"{axis}={size}" for axis, size in full.items())
     raise ValueError(
         f"{owner}: `{name}` must be of shape {names}, and the "
         f"input has {sizes}. Received: {name} of shape {shape}"

@@ -95,6 +95,33 @@ def test_beyond_max_length_where_the_length_is_static():
     assert layer(keras.Input((4, 4))).shape == (None, 4, 4)
 
 
+@pytest.mark.parametrize("max_length", [None, 4])
+def test_of_an_unknown_length_the_first_step_counts(max_length):
+    first, last = (0, 3) if max_length else (-(2**31), 2**31 - 1)
+    layer = PositionalEncoding(max_length=max_length)
+    for time in (None, 1, 0):
+        x = keras.KerasTensor((None, time, 4))
+        for start in (first, last):
+            assert layer(x, start_index=start).shape == x.shape
+        for start in (first - 1, last + 1):
+            with pytest.raises(
+                ValueError, match=rf"steps? .*{start}|in -2147483648\.\."
+            ):
+                layer(x, start_index=start)
+
+
+@pytest.mark.parametrize("sizes", [(None, None), (None, 5), (2, None), (2, 5), (1, 5)])
+@pytest.mark.parametrize("known", [(None, None), (None, 5), (2, None), (2, 5)])
+def test_sizes_that_are_not_known_fit(sizes, known):
+    """Of the input or of positions: what is not known is found as a graph runs."""
+    layer, x = PositionalEncoding(), keras.KerasTensor((*known, 4))
+    positions = keras.KerasTensor(sizes, "int32")
+    assert layer(x, positions=positions).shape == x.shape
+    if known[1] == 5:
+        with pytest.raises(ValueError, match=r"time=5\. Received: .* of shape"):
+            layer(x, positions=keras.KerasTensor((sizes[0], 6), "int32"))
+
+
 @pytest.mark.parametrize("max_length", [1, 4])
 def test_up_to_max_length(max_length):
     layer = PositionalEncoding(max_length=max_length)

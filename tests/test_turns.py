@@ -269,6 +269,39 @@ def test_rows_that_are_not_valid_are_nan(maker, dtype):
     assert np.isfinite(made[[0, 2]]).all()
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_of_a_batch_of_positions(dtype):
+    """Fractions and what is valid lie as the positions do."""
+    whole = np.arange(6, dtype="int32").reshape(2, 3)
+    fraction = np.array([[0, 0.5, 0.25]] * 2, dtype) * [[1], [-1]]
+    valid = np.array([[True, False, True], [True, True, False]])
+    made = rows(
+        rows_at,
+        dtype,
+        *(5, 1e4, "interleaved"),
+        ops.convert_to_tensor(whole),
+        fraction=ops.convert_to_tensor(fraction.astype(dtype)),
+        valid=ops.convert_to_tensor(valid),
+    )
+    exact = exact_rows_fast((whole + fraction).ravel(), 5).reshape(2, 3, 5)
+    exact[~valid] = np.nan
+    np.testing.assert_allclose(made, exact, rtol=0, atol=3e-7)
+
+
+def test_blocks_of_a_batch_of_starts():
+    starts = np.array([3, 10**6], "int32")
+    made = rows(
+        rows_from,
+        "float32",
+        *(5, 1e4, "interleaved"),
+        ops.convert_to_tensor(starts),
+        length=700,
+    )
+    for start, run in zip(starts.tolist(), made, strict=True):
+        exact = exact_rows_fast(range(start, start + 700), 5)
+        np.testing.assert_allclose(run, exact, rtol=0, atol=3e-7)
+
+
 # Below a wavelength of 1, a fraction is itself many turns.
 @pytest.mark.parametrize("max_wavelength", WAVELENGTHS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
