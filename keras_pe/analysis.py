@@ -132,7 +132,7 @@ def longest_runs(length, d_model, *, dtype="float32", max_wavelength=10000.0):
         ValueError: for an argument that is not as above.
     """
     length = check_size("length", length)
-    bits, least = BITS[str(check_float_dtype("dtype", dtype))]
+    bits, least = BITS[check_float_dtype("dtype", dtype)]
     rates = _pair_angles(1, d_model, max_wavelength)
     runs = np.ones(rates.shape, "int64")
     # In a step one of the two numbers moves by this at least. No two numbers that are

@@ -227,6 +227,13 @@ def test_a_length_that_is_none_is_refused(length):
         longest_runs(length, 4)
 
 
+def test_a_dtype_of_numpy_is_taken_by_its_name():
+    runs = longest_runs(20000, 64, dtype=np.dtype("float16"))
+    wanted = longest_runs(20000, 64, dtype="float16")
+    np.testing.assert_array_equal(runs, wanted)
+    assert runs.max() > 1
+
+
 @pytest.mark.parametrize("dtype", ["int8", None, "half", ["float16"]], ids=repr)
 def test_a_dtype_that_is_no_float_is_refused(dtype):
     match = r"`dtype` must be one of float16, .* Received: dtype="
