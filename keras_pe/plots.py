@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from keras_pe import analysis
-from keras_pe.checks import check_layout, check_size
+from keras_pe.checks import check_float_dtype, check_layout, check_size
 from keras_pe.functional import sinusoidal_encoding
 
 # The colours of Okabe and Ito, which the colour-blind tell apart.
@@ -110,7 +110,7 @@ def plot_similarity(d_model, *, max_distance=100, max_wavelength=10000.0, ax=Non
         rows = _rows(anchor + distances, d_model, max_wavelength).astype("float64")
         products.append(rows @ rows[max_distance])
     ax = _check_axes(ax)
-    ax.plot(distances, formula, color="0.4", label="sum of the cosines")
+    ax.plot(distances, formula, color="0.5", label="sum of the cosines")
     every = max(1, len(distances) // 45)
     looks = zip((BLUE, ORANGE, GREEN), "os^", strict=True)
     for place, (color, marker) in enumerate(looks):
@@ -187,7 +187,8 @@ def plot_shift(k, d_model, *, position=10, max_wavelength=10000.0, ax=None):
             linestyle="none",
             label=f"PE(p + k), {name}",
         )
-    ax.plot(channels, predicted[0], "kx", markersize=4, label="matrix @ PE(p)")
+    looks = {"color": ax.title.get_color(), "markersize": 4}
+    ax.plot(channels, predicted[0], "x", **looks, label="matrix @ PE(p)")
     error = np.abs(predicted - shifted).max()
     ax.set_title(
         f"PE(p + k) from PE(p), p = {position}, k = {k}:\n"
@@ -305,6 +306,7 @@ def plot_wavelengths(
     References:
         Vaswani et al., 2017, "Attention Is All You Need", section 3.5.
     """
+    dtype = check_float_dtype("dtype", dtype)
     kwargs = {"max_wavelength": max_wavelength}
     runs = analysis.longest_runs(length, d_model, dtype=dtype, **kwargs)
     turns = analysis.wavelengths(d_model, **kwargs)
@@ -312,11 +314,12 @@ def plot_wavelengths(
     pairs, count = np.arange(len(runs)), len(runs)
     ax = _check_axes(ax)
     told = "distances that a pair alone tells apart"
-    ax.fill_between(pairs, runs, turns, color="0.88", label=told)
+    ax.fill_between(pairs, runs, turns, color="0.5", alpha=0.25, label=told)
     looks = {"markevery": 1 + count // WRITTEN, "markersize": 5}
     repeats = f"wavelength: {repeat.sum()} of {count} pairs repeat"
     ax.plot(pairs, turns, "o-", color=BLUE, label=repeats, **looks)
-    ax.axhline(length, color="black", linestyle="--", label=f"length: {length:,} steps")
+    ink = ax.title.get_color()
+    ax.axhline(length, color=ink, linestyle="--", label=f"length: {length:,} steps")
     blurs = f"longest run: {blurred.sum()} of {count} pairs are blurred"
     ax.plot(pairs, runs, "s-", color=ORANGE, label=blurs, **looks)
     ax.set_title(
@@ -378,8 +381,8 @@ def _whole_ticks(axis, names):
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     def name(place, _):
-        whole = place == int(place) and 0 <= place < len(names)
-        return f"{names[int(place)]:.10g}" if whole else ""
+        row = round(place)
+        return f"{names[row]:.10g}" if 0 <= row < len(names) else ""
 
     axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axis.set_major_formatter(FuncFormatter(name))

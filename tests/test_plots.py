@@ -140,6 +140,8 @@ def test_encoding_names_its_rows_by_their_positions(ax):
     plots.plot_encoding([0, 2.5, 1000000, -7], 3, ax=ax)
     assert ticks(ax.yaxis) == {0: "0", 1: "2.5", 2: "1000000", 3: "-7"}
     assert ticks(ax.xaxis) == {0: "0", 1: "1", 2: "2"}
+    # What a window shows of the place of the mouse: the row that is there.
+    assert [ax.format_ydata(place) for place in (-0.4, 0.6, 3.4)] == ["0", "2.5", "-7"]
 
 
 def test_encoding_takes_the_wavelength_and_layout_of_the_layer(ax):
@@ -309,6 +311,14 @@ def test_wavelengths(ax, d_model, length, dtype):
     assert ax.get_yscale() == "log"
     low, high = ax.get_ylim()
     assert low < 1 and high > 10 * max(length, *turns)
+
+
+def test_what_is_black_is_white_on_black():
+    with pyplot.style.context("dark_background"):
+        shift, turns = plots.plot_shift(5, 8), plots.plot_wavelengths(8, length=9)
+    for ax, label in ((shift, "matrix @ PE(p)"), (turns, "length")):
+        (drawn,) = (it for it in ax.lines if it.get_label().startswith(label))
+        assert to_rgb(drawn.get_color()) == (1, 1, 1)
 
 
 def test_wavelengths_below_a_step_are_in_the_picture(ax):
