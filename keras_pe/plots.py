@@ -306,6 +306,7 @@ def plot_wavelengths(
     References:
         Vaswani et al., 2017, "Attention Is All You Need", section 3.5.
     """
+    length = check_size("length", length)
     dtype = check_float_dtype("dtype", dtype)
     kwargs = {"max_wavelength": max_wavelength}
     runs = analysis.longest_runs(length, d_model, dtype=dtype, **kwargs)
