@@ -1,4 +1,4 @@
-"""Draw a picture of each encoding, as in docs/choosing.md: `plot_encodings.py FOLDER`.
+"""Draw the pictures of docs/choosing.md and mathematics.md: `plot_encodings.py DIR`.
 
 They replace those of the same name in the folder. Needs the extra "examples".
 """
@@ -13,22 +13,36 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import keras_pe
+from keras_pe import plots
 
 # The colours of Okabe and Ito, which the colour-blind tell apart.
 COLORS = "#0072B2", "#D55E00", "#009E73"
 MARKERS = "o", "s", "^"
 
 
-def sinusoidal(positions=100, d_model=128):
+def sinusoidal():
     """What is added: to the left channels turn fast, as the digits of a counter do."""
-    table = keras_pe.positional_encoding(positions, d_model)[0].numpy()
-    figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
-    image = axes.imshow(table, aspect="auto", cmap="RdBu", vmin=-1, vmax=1)
-    axes.set_xlabel(f"channel (d_model = {d_model}; sine, cosine, sine, cosine ...)")
-    axes.set_ylabel("position")
-    axes.set_title("What is added to the embeddings")
-    figure.colorbar(image, label="P[position, channel]")
-    return figure
+    return plots.plot_encoding(100, 128).figure
+
+
+def similarity():
+    """Products of rows: they depend on the distance alone."""
+    return plots.plot_similarity(128).figure
+
+
+def shift():
+    """A row, the row 5 steps on, and what a rotation makes of the first."""
+    return plots.plot_shift(5, 64).figure
+
+
+def digits():
+    """A binary counter, and channels that turn at half the rate, pair by pair."""
+    return plots.plot_digits().figure
+
+
+def wavelengths():
+    """Which pairs of channels repeat in 512 positions, and which bfloat16 blurs."""
+    return plots.plot_wavelengths(128, length=512, dtype="bfloat16").figure
 
 
 def axial(size=14, d_model=192, cells=((0, 0), (6, 6), (6, 13))):
@@ -107,7 +121,10 @@ def draw_turns(axes, x, y, color, marker):
     axes.set(xlabel="first feature", ylabel="second feature")
 
 
-PICTURES = sinusoidal, axial, learned, rotary
+PICTURES = (
+    *(sinusoidal, axial, learned, rotary),
+    *(similarity, shift, digits, wavelengths),
+)
 
 
 def main():

@@ -3,7 +3,7 @@
 from keras_pe import legacy  # noqa: F401, before what needs Keras 3
 
 # isort: split
-from keras_pe import analysis, serving, testing
+from keras_pe import analysis, plots, serving, testing
 from keras_pe.alibi import ALiBi
 from keras_pe.attention import MultiHeadAttention
 from keras_pe.axial import AxialPositionalEncoding
@@ -27,6 +27,7 @@ __all__ = [
     "RotaryEmbedding",
     "analysis",
     "get_angles",
+    "plots",
     "positional_encoding",
     "positions_from_mask",
     "positions_from_segments",

@@ -96,7 +96,8 @@ def check_float_dtype(name, value):
         raise ValueError(
             f"`{name}` must be one of {', '.join(FLOATS)}. Received: {name}={value!r}"
         )
-    return value
+    # NumPy's and TensorFlow's dtypes are equal to their names, but are no strings.
+    return FLOATS[FLOATS.index(value)]
 
 
 def dtype_name(tensor):

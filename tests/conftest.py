@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("MPLBACKEND", "Agg")  # no window, where there is a screen
 # What Hypothesis reads off the source it keeps: in the clone, and out of git's sight.
 os.environ.setdefault(
     "HYPOTHESIS_STORAGE_DIRECTORY",

@@ -1,14 +1,20 @@
 """The mathematics of the encoding: shifts are rotations, products show distance."""
 
+import itertools
 import math
 from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
 import pytest
-from oracle import exact_rows, formula_rows
+from oracle import exact_rows, exact_rows_fast, formula_rows
 
-from keras_pe.analysis import offset_similarity, shift_matrix
+from keras_pe.analysis import (
+    longest_runs,
+    offset_similarity,
+    shift_matrix,
+    wavelengths,
+)
 
 LAYOUTS = ["interleaved", "halves"]
 SHIFTS = [0, 1, -1, 0.5, -2.25, 7, 1000, -100000, np.float32(0.25), np.int64(3)]
@@ -69,6 +75,10 @@ def test_a_size_without_pairs_is_refused(d_model, match):
         shift_matrix(1, d_model)
     with pytest.raises(ValueError, match=match):
         offset_similarity(1, d_model)
+    with pytest.raises(ValueError, match=match):
+        wavelengths(d_model)
+    with pytest.raises(ValueError, match=match):
+        longest_runs(1, d_model)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +110,11 @@ def test_short_waves_keep_their_turns(max_wavelength, k):
     np.testing.assert_allclose(rows[0] @ rows[1], product, rtol=0, atol=bound)
 
 
+def test_wavelengths_count_whole_turns_too():
+    found = wavelengths(6, max_wavelength=1e-12)
+    np.testing.assert_allclose(found, 2 * math.pi * np.array([1, 1e-4, 1e-8]))
+
+
 def test_nowhere_is_nan():
     offsets = np.array([[np.nan, 1.0], [np.inf, -np.inf]])
     for max_wavelength in (1.0, 0.5):
@@ -117,11 +132,13 @@ def test_k_may_be_of_any_real_dtype(kind):
 
 
 @pytest.mark.parametrize("max_wavelength", [0, -1.0, math.inf, math.nan, "1", True])
-@pytest.mark.parametrize("function", [shift_matrix, offset_similarity])
+@pytest.mark.parametrize("function", [shift_matrix, offset_similarity, longest_runs])
 def test_a_bad_wavelength_is_refused(function, max_wavelength):
     match = "`max_wavelength` .* above 0. Received: max_wavelength="
     with pytest.raises(ValueError, match=match):
         function(1, 4, max_wavelength=max_wavelength)
+    with pytest.raises(ValueError, match=match):
+        wavelengths(4, max_wavelength=max_wavelength)
 
 
 @pytest.mark.parametrize("layout", ["sines", None, ["halves"]], ids=repr)
@@ -167,3 +184,93 @@ def test_similarity_has_the_shape_of_its_offsets(shape, dtype):
 def test_similarity_of_a_list_by_the_formula():
     first, second = formula_rows([2, 7], 4)
     assert offset_similarity([5], 4) == pytest.approx([first @ second], abs=1e-14)
+
+
+def test_wavelengths_by_hand():
+    assert wavelengths(2) == pytest.approx([math.tau])
+    wanted = [math.tau, math.tau * 10, math.tau * 100, math.tau * 1000]
+    np.testing.assert_allclose(wavelengths(8), wanted, rtol=1e-15)
+    wanted = [math.tau, math.tau / 2]
+    np.testing.assert_allclose(wavelengths(4, max_wavelength=0.25), wanted, rtol=1e-15)
+    assert wavelengths(8).dtype == "float64"
+
+
+@pytest.mark.parametrize("length", [2, 7, 40, 300])
+def test_a_pair_repeats_where_its_wavelength_is_below_the_length(length):
+    """Then some positions are closer on its circle than neighbours are, else none."""
+    turns = wavelengths(24, max_wavelength=100.0)
+    rows = exact_rows(range(length), 24, max_wavelength=100.0).reshape(length, -1, 2)
+    for pair, turn in enumerate(turns):
+        points = rows[:, pair]
+        gaps = np.linalg.norm(points[:, None] - points, axis=-1)
+        first, second = np.triu_indices(length, 2)
+        step = gaps[0, 1]
+        closest = gaps[first, second].min(initial=math.inf)
+        assert (closest < step * (1 - 1e-9)) == (turn < length)
+
+
+DTYPES = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float16": np.float16,
+    "float32": np.float32,
+    "float64": np.float64,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("max_wavelength", [0.5, 10000.0, 1e9])
+@pytest.mark.parametrize("length", [1, 2, 50, 3000])
+def test_runs_are_those_of_rows_rounded_to_the_dtype(length, max_wavelength, dtype):
+    rows = exact_rows_fast(range(length), 30, max_wavelength=max_wavelength)
+    # ml_dtypes itself rounds float64 to float32 first: rows of float32 are as given.
+    pairs = rows.astype("float32" if dtype == "bfloat16" else "float64")
+    pairs = pairs.astype(DTYPES[dtype]).astype("float64").reshape(length, -1, 2)
+    wanted = [
+        max(len([*run]) for _, run in itertools.groupby(map(tuple, pairs[:, pair])))
+        for pair in range(15)
+    ]
+    runs = longest_runs(length, 30, dtype=dtype, max_wavelength=max_wavelength)
+    assert runs.tolist() == wanted
+    assert runs.dtype.kind == "i"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("length", [100, 2000])
+def test_a_long_pair_without_runs_tells_all_positions_apart(length, dtype):
+    runs, turns = longest_runs(length, 64, dtype=dtype), wavelengths(64)
+    rows = exact_rows_fast(range(length), 64).astype(DTYPES[dtype])
+    for pair in np.flatnonzero((turns >= length) & (runs == 1)):
+        points = rows[:, 2 * pair : 2 * pair + 2].astype("float64")
+        assert len(np.unique(points, axis=0)) == length
+
+
+def test_half_types_blur_slow_pairs_and_float32_none():
+    wanted = longest_runs(500, 6, dtype="float32", max_wavelength=10000.0)
+    np.testing.assert_array_equal(longest_runs(500, 6), wanted)
+    assert (longest_runs(10**6, 512) == 1).all()
+    assert longest_runs(10**5, 512, dtype="float16").max() > 5
+    assert longest_runs(10**5, 512, dtype="bfloat16").max() > 50
+    # So slow that the sine never leaves 0, for 0 is nearest: constant.
+    runs = longest_runs(1000, 4, dtype="float16", max_wavelength=1e30)
+    assert runs.tolist() == [1, 1000]
+
+
+@pytest.mark.parametrize("length", [0, -1, 2.5, True, "8", None, [3]], ids=repr)
+def test_a_length_that_is_none_is_refused(length):
+    match = r"`length` must be an integer of at least 1. Received: length="
+    with pytest.raises(ValueError, match=match):
+        longest_runs(length, 4)
+
+
+def test_a_dtype_of_numpy_is_taken_by_its_name():
+    runs = longest_runs(20000, 64, dtype=np.dtype("float16"))
+    wanted = longest_runs(20000, 64, dtype="float16")
+    np.testing.assert_array_equal(runs, wanted)
+    assert runs.max() > 1
+
+
+@pytest.mark.parametrize("dtype", ["int8", None, "half", ["float16"]], ids=repr)
+def test_a_dtype_that_is_no_float_is_refused(dtype):
+    match = r"`dtype` must be one of float16, .* Received: dtype="
+    with pytest.raises(ValueError, match=match):
+        longest_runs(4, 4, dtype=dtype)

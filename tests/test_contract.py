@@ -149,14 +149,21 @@ def test_public_names():
         if not name.startswith("_")
         and getattr(value, "__module__", "").startswith("keras_pe")
     }
-    assert exported | {"analysis", "serving", "testing"} == set(keras_pe.__all__)
+    modules = {"analysis", "plots", "serving", "testing"}
+    assert exported | modules == set(keras_pe.__all__)
     assert keras_pe.__version__.count(".") == 2
 
 
 def test_public_functions_document_their_arguments():
-    functions = [getattr(keras_pe, n) for n in keras_pe.__all__ if n != "analysis"]
+    functions = [getattr(keras_pe, name) for name in keras_pe.__all__]
+    for module in (keras_pe.analysis, keras_pe.plots):
+        functions += [
+            value
+            for name, value in vars(module).items()
+            if getattr(value, "__module__", "") == module.__name__ and name[0] != "_"
+        ]
     functions = [f for f in functions if inspect.isfunction(f)]
-    functions += [keras_pe.analysis.shift_matrix, keras_pe.analysis.offset_similarity]
+    assert keras_pe.analysis.longest_runs in functions
     functions += [keras_pe.serving.export, keras_pe.testing.check_layer]
     for function in functions:
         sections = contract.sections_of(function.__doc__)

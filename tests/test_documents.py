@@ -5,9 +5,12 @@ import importlib
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from matplotlib import pyplot
 
 from benchmarks import documents
+from examples.plot_encodings import PICTURES
 
 ROOT = Path(__file__).parents[1]
 MARKDOWN = sorted(
@@ -15,12 +18,19 @@ MARKDOWN = sorted(
     for folder in (ROOT, ROOT / "docs", ROOT / "saved_models")
     for path in folder.glob("*.md")
 )
+PAGES = "choosing", "mathematics"
 MODULES = sorted(path.stem for path in (ROOT / "keras_pe").glob("*.py"))
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def read(name):
     return (ROOT / name).read_text("utf-8")
+
+
+@pytest.fixture(autouse=True)
+def no_figure_stays():
+    yield
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -71,6 +81,23 @@ def test_links_lead_somewhere(name):
     for target in re.findall(r"\]\(([^)#]+)\)", FENCE.sub("", read(name))):
         if not target.startswith("https://"):
             assert (ROOT / name).parent.joinpath(target).exists(), target
+
+
+@pytest.mark.parametrize("draw", PICTURES, ids=lambda draw: draw.__name__)
+def test_pictures_are_what_the_script_draws(draw, tmp_path):
+    name = f"{draw.__name__}.png"
+    assert any(f"]({name})" in read(f"docs/{page}.md") for page in PAGES)
+    draw().savefig(tmp_path / name, dpi=120)
+    drawn, shown = map(blocks, (tmp_path / name, ROOT / "docs" / name))
+    # Versions of matplotlib set letters, and so the axes, a little differently.
+    assert np.abs(drawn - shown).mean() < 0.04
+
+
+def blocks(path):
+    """Return the means of blocks of 12 x 12 pixels of a picture."""
+    pixels = pyplot.imread(path)[..., :3]
+    height, width = (size // 12 for size in pixels.shape[:2])
+    return pixels.reshape(height, 12, width, 12, 3).mean(axis=(1, 3))
 
 
 @pytest.mark.parametrize("name", MARKDOWN)

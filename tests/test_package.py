@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 # The extras that are for users of what they run in.
-OPTIONAL = ("serving", "litert", "onnx")
+OPTIONAL = ("plots", "serving", "litert", "onnx")
 SOURCES = sorted((ROOT / "keras_pe").glob("*.py"))
 
 
