@@ -16,7 +16,7 @@ MARKDOWN = sorted(
     for path in folder.glob("*.md")
 )
 MODULES = sorted(path.stem for path in (ROOT / "keras_pe").glob("*.py"))
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([\w{}-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def read(name):
