@@ -8,7 +8,7 @@ export XDG_CACHE_HOME := $(CURDIR)/.venv/cache
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: example serve test lint benchmark benchmark-quick numbers clean
+.PHONY: example serve test lint docs benchmark benchmark-quick numbers clean
 
 example: .venv/installed
 	$(VENV) examples/text_classification.py
@@ -24,6 +24,14 @@ test: .venv/installed
 lint: .venv/installed
 	$(VENV) -m ruff check . .ci/cpp_libraries
 	$(VENV) -m ruff format --check . .ci/cpp_libraries
+
+# docs/ as a site, from site/index.html on. A link that leads nowhere is an error, and
+# all is made anew, since a page that is kept would not be looked at again.
+docs: .venv/docs
+	rm -rf site
+	$(VENV) -m sphinx --quiet --fresh-env --fail-on-warning --keep-going \
+		-c docs -d .venv/doctrees -b html . site
+	echo '<meta http-equiv="refresh" content="0; url=docs/index.html">' > site/index.html
 
 # The layer beside its peers: about 25 minutes on two cores, and the documents anew.
 benchmark: .venv/benchmark
@@ -52,6 +60,11 @@ numbers: .venv/benchmark
 		--editable '.[benchmark]'
 	touch $@
 
+.venv/docs: .venv/installed
+	$(VENV) -m pip install --quiet --disable-pip-version-check --no-cache-dir \
+		--editable '.[docs]'
+	touch $@
+
 .venv/installed: setup.cfg pyproject.toml
 	$(PYTHON) -m venv .venv
 	mkdir -p $(TMPDIR)
@@ -60,4 +73,4 @@ numbers: .venv/benchmark
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* build dist *.egg-info
+	rm -rf .venv .venv-* build dist site *.egg-info

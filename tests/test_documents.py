@@ -20,7 +20,7 @@ MARKDOWN = sorted(
 )
 PAGES = "choosing", "mathematics"
 MODULES = sorted(path.stem for path in (ROOT / "keras_pe").glob("*.py"))
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```([\w{}-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def read(name):

@@ -56,6 +56,7 @@ def test_wheel_holds_the_package_and_what_it_needs(built):
     assert set(metadata.get_all("Provides-Extra")) == {
         *OPTIONAL,
         "benchmark",
+        "docs",
         "examples",
         "test",
     }
