@@ -452,3 +452,14 @@ def test_pieces_are_those_of_the_whole(positions, dtype, monkeypatch):
     assert len(made) > 4 or BACKEND != "tensorflow"
     for whole, piece in zip(wholes, pieces, strict=True):
         np.testing.assert_allclose(piece, whole, rtol=0, atol=1e-7)
+
+
+@pytest.mark.tensorflow
+def test_a_piece_has_a_million_numbers(monkeypatch):
+    made, rows_at = [], turns._rows_at
+    monkeypatch.setattr(
+        turns, "_rows_at", lambda *args: made.append(args[0].shape) or rows_at(*args)
+    )
+    keras_pe.sinusoidal_encoding(np.arange(2**18), 4)
+    keras_pe.sinusoidal_encoding(np.arange(1, 2**18 + 2), 4)
+    assert made == [(2**18,), (2**18,), (1,)]
