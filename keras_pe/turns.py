@@ -26,7 +26,7 @@ _NAN = np.float32(math.nan)
 # Of x**3 to x**9 in the sine: the fit up to a quarter turn with the least error, 5e-9.
 _SINE_SERIES = (-1.6666657e-1, 8.3330171e-3, -1.9806615e-4, 2.6000544e-6)
 _PIECE = 2**20  # numbers of rows that are made at once, where each step is a copy
-_TINY = np.float32(2.0**-120)  # in place of a cosine that is 0
+_TINY = np.finfo("float32").tiny  # in place of a cosine that is 0
 
 
 def precision_of(dtype):

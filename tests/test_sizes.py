@@ -463,3 +463,7 @@ def test_a_piece_has_a_million_numbers(monkeypatch):
     keras_pe.sinusoidal_encoding(np.arange(2**18), 4)
     keras_pe.sinusoidal_encoding(np.arange(1, 2**18 + 2), 4)
     assert made == [(2**18,), (2**18,), (1,)]
+    made.clear()
+    monkeypatch.setattr(turns, "_PIECE", 4)  # fewer than a row has
+    keras_pe.sinusoidal_encoding(np.arange(3), 6)
+    assert made == [(1,)] * 3
