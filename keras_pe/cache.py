@@ -106,4 +106,4 @@ def _slot(start_index):
 
 
 def _rest(tensor):
-    return {f"axis {i}": tensor.shape[i] for i in range(2, len(tensor.shape))}
+    return {f"axis {i}": n for i, n in enumerate(ops.shape(tensor)) if i > 1}

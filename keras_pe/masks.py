@@ -41,7 +41,7 @@ def with_heads(owner, mask, sizes):
     while len(mask.shape) < 4:
         mask = ops.expand_dims(mask, -3)
     (batch, rows), *rest = sizes.items()
-    sizes = {batch: rows, "heads": mask.shape[1], **dict(rest)}
+    sizes = {batch: rows, "heads": ops.shape(mask)[1], **dict(rest)}
     return fit(owner, "attention_mask", mask, sizes)
 
 

@@ -114,20 +114,18 @@ def rows_of_positions(owner, positions, max_length=None):
 def fit(owner, name, tensor, wanted):
     """Return `tensor`, its shape checked where it is known only in a running graph.
 
-    `wanted` is as for `sizes_fit`.
+    `wanted` is as for `sizes_fit`, the batch first, if it is there, and no size None.
     """
     shape = ops.shape(tensor)
     fits = sizes_fit(shape, wanted)
     if fits is True:
         return tensor
     message = f"{owner}: `{name}` must fit the input. Received sizes, and sizes wanted:"
-    needed = ["any" if size is None else size for size in wanted.values()]
-    tensor = _require(fits, tensor, lambda: [message, *shape, *needed])
+    sizes = [*wanted.values()]
+    tensor = _require(fits, tensor, lambda: [message, *shape, *sizes])
     # Even where a compiler drops that check, one row is never broadcast to all.
-    sizes = [
-        n if axis == "batch" or wanted[axis] is None else wanted[axis]
-        for axis, n in zip(wanted, shape, strict=True)
-    ]
+    if "batch" in wanted:
+        sizes[0] = shape[0]
     return ops.reshape(tensor, sizes)
 
 
