@@ -356,6 +356,54 @@ def test_the_large_part_of_an_angle_is_exact():
     assert np.abs(left).max() < 2**-10
 
 
+@pytest.mark.tensorflow
+def test_what_a_graph_holds(tf):
+    """The sines of TensorFlow; of a block no table, which every file would have."""
+    made = sinusoid_turns(64, 10000.0, "halves")
+    position = tf.TensorSpec((), tf.int32)
+    for maker, length in ((rows_at, {}), (rows_from, {"length": 700})):
+        graph = tf.function(
+            lambda p, make=maker, length=length: make(
+                Rows(p, **length), made, "float32"
+            )
+        ).get_concrete_function(position)
+        nodes = graph.graph.as_graph_def().node
+        assert "Sin" in {node.op for node in nodes}
+        sizes = [
+            tf.make_ndarray(node.attr["value"].tensor).size
+            for node in nodes
+            if node.op == "Const"
+        ]
+        assert max(sizes) == 64
+        assert (
+            sum(size == 64 for size in sizes) == 5
+        )  # four of the rates, and the start
+
+
+@pytest.mark.jax
+def test_what_jax_traces():
+    """A series in place of a sine where each row takes one, and none within a block."""
+    import jax
+
+    made = sinusoid_turns(64, 10000.0, "halves")
+
+    def traced(make, **length):
+        def call(position):
+            return make(Rows(position, **length), made, "float32")
+
+        return str(jax.make_jaxpr(call)(np.int32(7)))
+
+    assert " sin " not in traced(rows_at)
+    assert traced(rows_from, length=700).count(" sin ") == 1
+
+
+def test_within_a_block_the_host_has_made_all():
+    made = sinusoid_turns(6, 10000.0, "halves")
+    steps = turns._within_block(made, None, 9)
+    for part, table in zip(steps, (made.block_tangent, made.block_cosine), strict=True):
+        np.testing.assert_array_equal(ops.convert_to_numpy(part), table[:9])
+
+
 def test_sines_of_an_angle_that_is_rounded_once():
     """As the start of a block: what is off there is off in all of its rows."""
     phases = np.append(random_positions(300_000), [2**29, -(2**29), -(2**30)])
