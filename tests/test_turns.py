@@ -374,10 +374,8 @@ def test_what_a_graph_holds(tf):
             for node in nodes
             if node.op == "Const"
         ]
-        assert max(sizes) == 64
-        assert (
-            sum(size == 64 for size in sizes) == 5
-        )  # four of the rates, and the start
+        assert max(sizes) < 256 * 64
+        assert sizes.count(64) == 5  # four of the rates, and the start
 
 
 @pytest.mark.jax
