@@ -106,6 +106,14 @@ def dtype_name(tensor):
     return getattr(dtype, "name", str(dtype).removeprefix("torch."))
 
 
+def comparable(integers):
+    """Return a tensor of integers as one that the backend compares."""
+    if keras.config.backend() == "torch" and dtype_name(integers).startswith("uint"):
+        # What int64 does not hold becomes negative.
+        return ops.cast(integers, "int64")
+    return integers
+
+
 def constant(array):
     """Return a tensor of a NumPy array, of the array's dtype."""
     # Unasked, Keras on JAX makes integers float where floatx is bfloat16. But JAX has

@@ -16,7 +16,7 @@ from keras_pe.arguments import (
     run_fits,
     sizes_fit,
 )
-from keras_pe.checks import dtype_name
+from keras_pe.checks import comparable, dtype_name
 
 
 class Rows(NamedTuple):
@@ -136,9 +136,7 @@ def _to_int32(numbers, max_length):
         numbers = ops.cast(numbers, "int32")
         if max_length is None:
             return numbers, None
-    if keras.config.backend() == "torch" and dtype_name(numbers).startswith("uint"):
-        # Which does not compare these. What int64 does not hold becomes negative.
-        numbers = ops.cast(numbers, "int64")
+    numbers = comparable(numbers)
     # Not by `ops.less_equal`, which may compare uint64 as float32.
     valid = numbers <= last
     if dtype_name(numbers).startswith("int"):
