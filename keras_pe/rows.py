@@ -68,7 +68,7 @@ def find_rows(owner, batch, time, positions, start_index, max_length, name="posi
         valid = run_fits(start_index, time, max_length)
         received = received_run(owner, start_index, time, max_length)
         return Rows(start_index, valid=valid, length=_require(valid, time, received))
-    start = ops.convert_to_tensor(start_index)
+    start = comparable(ops.convert_to_tensor(start_index))
     if len(start.shape) == 1:
         start = fit(owner, "start_index", start, {"batch": batch})
     elif max_length is not None and (known := _known(start)) is not None:
@@ -87,6 +87,7 @@ def find_rows(owner, batch, time, positions, start_index, max_length, name="posi
 def rows_of_positions(owner, positions, max_length=None):
     """Return the `Rows` of a tensor of positions, its numbers checked."""
     if "float" not in dtype_name(positions):
+        positions = comparable(positions)
         whole, valid = _to_int32(positions, max_length)
         if valid is None:
             return Rows(whole)
@@ -136,7 +137,6 @@ def _to_int32(numbers, max_length):
         numbers = ops.cast(numbers, "int32")
         if max_length is None:
             return numbers, None
-    numbers = comparable(numbers)
     # Not by `ops.less_equal`, which may compare uint64 as float32.
     valid = numbers <= last
     if dtype_name(numbers).startswith("int"):

@@ -198,9 +198,16 @@ def test_tensors_that_torch_does_not_compare(dtype):
 
     positions = torch.tensor([7, 1, 3]).to(getattr(torch, dtype))
     np.testing.assert_array_equal(encode(positions, 6), encode([7, 1, 3], 6))
+    start = torch.tensor(7).to(getattr(torch, dtype))
+    layer, x = PositionalEncoding(), ops.zeros((1, 2, 6))
+    rows = ops.convert_to_numpy(layer(x, start_index=start))[0]
+    np.testing.assert_allclose(rows, encode([7, 8], 6), rtol=0, atol=3e-7)
     if dtype != "uint16":
-        with pytest.raises(ValueError, match="takes positions"):
-            encode(torch.tensor([2**31]).to(getattr(torch, dtype)), 6)
+        far = torch.tensor(2**31).to(getattr(torch, dtype))
+        with pytest.raises(ValueError, match=r"takes positions .* to 2147483648"):
+            encode(far[None], 6)
+        with pytest.raises(ValueError, match="from position 2147483648"):
+            layer(x, start_index=far)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16"])
