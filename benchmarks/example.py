@@ -98,8 +98,8 @@ def prepare(example):
     data = timed(
         "turning texts into ids",
         lambda: {
-            name: example.make_dataset(
-                splits[name], tokenizer, args, name == "training"
+            name: example.make_batches(
+                *zip(*splits[name], strict=True), tokenizer, args, name == "training"
             )
             for name in ("training", "validation")
         },
@@ -110,9 +110,11 @@ def prepare(example):
 
 def trainable(example, data, options):
     """Return a model after its first epoch, and how long that took."""
+    import training
+
     args = options_of(example, options)
     model = example.make_classifier(data["vocabulary"], 2, args)
-    example.compile_classifier(model, args, len(data["training"]))
+    training.compile_model(model, args, len(data["training"]))
     return model, clock(lambda: train(model, data["training"]))
 
 

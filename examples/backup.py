@@ -33,8 +33,7 @@ class Backup:
     def save(self, state, arrays):
         import numpy as np
 
-        seconds = self.seconds + time.monotonic() - self.start
-        state = json.dumps({"run": self.run, "seconds": seconds, **state})
+        state = json.dumps({"run": self.run, "seconds": self.elapsed(), **state})
         content = io.BytesIO()
         np.savez(content, state, *arrays)
         content = content.getvalue()
@@ -68,11 +67,15 @@ class Backup:
     def _refuse(self, why):
         print(f"The backup {self.path} {why}: training starts anew.")
 
+    def elapsed(self):
+        """Return the seconds taken since training began."""
+        return self.seconds + time.monotonic() - self.start
+
     def remove(self):
         self.path.unlink(missing_ok=True)
 
 
-def describe_run(name, args, classes, splits, vocabulary, replicas=1):
+def describe_run(name, args, model, texts, vocabulary):
     """Return what decides the result of a training, long things as digests."""
     import keras_pe
 
@@ -81,8 +84,8 @@ def describe_run(name, args, classes, splits, vocabulary, replicas=1):
     return {
         "example": name,
         "options": {k: v for k, v in vars(args).items() if k not in places},
-        "texts": digest(json.dumps([classes, splits]).encode()),
-        "number of devices": replicas,
+        "number of devices": model.distribute_strategy.num_replicas_in_sync,
+        "texts": digest(json.dumps(texts).encode()),
         "vocabulary": digest(json.dumps(vocabulary).encode()),
         "versions": versions(),
         "code": digest(

@@ -128,11 +128,18 @@ def clean(rows):
 
 
 def split(rows):
-    """Splits 80/10/10 by the text's hash: the same on every machine, in any order."""
+    """Splits rows of (text, label) by the text, in any order to the same."""
     splits = {name: [] for name in SPLITS}
-    for digest, text, label in sorted(
-        (hashlib.sha256(text.encode()).digest(), text, label) for text, label in rows
-    ):
-        tenth = int.from_bytes(digest[:8], "big") % 10
-        splits[SPLITS[max(0, tenth - 7)]].append((text, label))
+    for text, label in sorted(rows, key=lambda row: digest(row[0])):
+        splits[split_of(text)].append((text, label))
     return splits
+
+
+def split_of(text):
+    """Return the split of a text, 80/10/10, by its hash: the same on every machine."""
+    tenth = int.from_bytes(digest(text)[:8], "big") % 10
+    return SPLITS[max(0, tenth - 7)]
+
+
+def digest(text):
+    return hashlib.sha256(text.encode()).digest()

@@ -18,3 +18,17 @@ def load_newest(base):
 def numbers(base):
     names = [path.name for path in base.iterdir()] if base.is_dir() else []
     return [int(name) for name in names if name.isascii() and name.isdigit()]
+
+
+def as_utf_8(text):
+    """Return an argument that TensorFlow can take: one that is not UTF-8 cannot be."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def warmup_samples(texts, tokenizer):
+    """Return eight texts from the shortest to the longest, and their ids."""
+    import tensorflow as tf
+
+    texts = sorted(texts, key=len)
+    texts = [texts[i * (len(texts) - 1) // 7] for i in range(8)]
+    return {"text": texts, "ids": [tokenizer(tf.constant([text])) for text in texts]}

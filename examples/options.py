@@ -4,6 +4,9 @@ import argparse
 import contextlib
 import importlib.util
 import math
+import os
+import signal
+import sys
 from pathlib import Path
 
 
@@ -12,6 +15,14 @@ class InputError(ValueError):
 
 
 class Parser(argparse.ArgumentParser):
+    """A parser that shows the first line of a script's docstring, and the defaults."""
+
+    def __init__(self, doc):
+        super().__init__(
+            description=doc.partition("\n")[0],
+            formatter_class=argparse.ArgumentDefaultsHelpFormatter,
+        )
+
     def error(self, message):
         self.exit(2, f"{self.prog}: error: {message}\n")
 
@@ -26,8 +37,28 @@ class Parser(argparse.ArgumentParser):
             self.exit(130, f"\n{self.prog}: interrupted\n")
 
 
-def add_options(parser, name):
-    """Add the options of model, training and results of the example of that name."""
+def run(parser, argv, train, predict):
+    """Train, or with `--predict` use what was trained, as the arguments say."""
+    args = parser.parse_args(argv)
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    with parser.errors_told():
+        if "predict" in args:
+            predict(args)
+        else:
+            train(args)
+
+
+def run_script(main):
+    # As Ctrl-C, so that what is half written is removed.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    sys.exit(main())
+
+
+def add_options(parser, name, **defaults):
+    """Add the options of model, training and results of the example of that name.
+
+    `defaults` are its own, by the names that the options have in Python.
+    """
     add = parser.add_argument
     add(
         "--encoding",
@@ -70,6 +101,7 @@ def add_options(parser, name):
         default=f"saved_models/{name}",
         help="folder of the exported versions 1, 2, ...",
     )
+    parser.set_defaults(**defaults)
 
 
 def check_options(args):
@@ -102,8 +134,8 @@ def check_options(args):
         )
 
 
-def check_packages():
-    for name in ("tensorflow", "keras_pe", "sklearn", "matplotlib"):
+def check_packages(*more):
+    for name in ("tensorflow", "keras_pe", "matplotlib", *more):
         if importlib.util.find_spec(name) is None:
             raise InputError(
                 f"The package {name} is not installed: `pip install '.[examples]'`."

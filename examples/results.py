@@ -12,8 +12,11 @@ from pathlib import Path
 from options import InputError
 
 
-def check_outputs(args, name, files):
-    """Refuse folders that cannot be written, and those with files of others."""
+def check_outputs(args, name, files, texts=None):
+    """Refuse folders that cannot be written, and those with files of others.
+
+    `texts` is a folder that is read, if there is one, in which nothing is written.
+    """
     for option, folder in (("--out", args.out), ("--saved-models", args.saved_models)):
         path = next(filter(os.path.lexists, (folder, *folder.absolute().parents)))
         if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
@@ -22,12 +25,10 @@ def check_outputs(args, name, files):
                 f"Received: {str(folder)!r}, and {str(path)!r} is "
                 + ("read-only" if path.is_dir() else "a file")
             )
-        if args.data != "reviews" and folder.resolve().is_relative_to(
-            Path(args.data).resolve()
-        ):
+        if texts is not None and folder.resolve().is_relative_to(texts.resolve()):
             raise InputError(
                 f"`{option}` must not lie in the folder of the texts. "
-                f"Received: {str(folder)!r} in {str(args.data)!r}"
+                f"Received: {str(folder)!r} in {str(texts)!r}"
             )
     ours = is_from(name, args.out / "metrics.json")
     for path in (args.out / file for file in files):
@@ -43,6 +44,18 @@ def is_from(name, metrics):
         return json.loads(metrics.read_bytes())["example"] == name
     except (OSError, ValueError, TypeError, LookupError):
         return False
+
+
+def describe(name, args, model, history, seconds):
+    """Return what every example says of a training in its metrics."""
+    return {
+        "example": name,
+        "settings": vars(args),
+        "versions": versions(),
+        "parameters": model.count_params(),
+        "epochs": len(history["loss"]),
+        "training_seconds": round(seconds, 1),
+    }
 
 
 def versions():
@@ -96,6 +109,22 @@ def hold(folder):
             ) from error
         return None  # a file system without locks
     return held
+
+
+def keep(args, files, write, export):
+    """Put results into `--out`, and then a version of the model beside the others.
+
+    Args:
+        files: Names of the results, in the order they are replaced.
+        write: Takes a folder, and writes all of them into it.
+        export: Gives the path of the version that it makes.
+    """
+    with replaced(args.out, files) as folder:
+        write(folder)
+    print(f"Results: {args.out}")
+    with writing(args.saved_models):
+        version = export()
+    print(f"SavedModel: {version}")
 
 
 @contextlib.contextmanager

@@ -13,28 +13,26 @@ texts by the signature `serving_default`, and their ids by `serve_ids`.
 """
 
 import argparse
-import math
 import os
-import signal
-import sys
-import time
+from pathlib import Path
 
 from backup import Backup, describe_run
+from batches import make_batches, make_tokenizer
 from corpus import load
-from devices import evenly, make_strategy
-from encoder import encode
-from exports import load_newest
-from options import Parser, add_options, check_options, check_packages
-from results import (
-    alone,
-    check_outputs,
-    replaced,
-    versions,
-    write_metrics,
-    writing,
+from devices import make_strategy
+from encoder import Encoder
+from exports import as_utf_8, load_newest, warmup_samples
+from options import (
+    Parser,
+    add_options,
+    check_options,
+    check_packages,
+    run,
+    run_script,
 )
+from results import alone, check_outputs, describe, keep, write_metrics
 from scores import evaluate, majority_accuracy, plot_confusion, report
-from training import fit_with_backup, plot_history
+from training import fit, plot_history, set_up
 
 # In the order they are replaced.
 RESULTS = ("metrics.json", "history.png", "confusion.png", "model.keras")
@@ -45,22 +43,16 @@ NAME = "text_classification"
 
 
 def main(argv=None):
-    parser = make_parser()
-    args = parser.parse_args(argv)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    with parser.errors_told():
-        if "predict" in args:
-            predict(args.predict, args.saved_models)
-        else:
-            train(args)
+    run(make_parser(), argv, train, predict)
 
 
 def train(args):
     if args.split == "auto":
         args.split = "characters" if args.data == "reviews" else "words"
     check_options(args)
-    check_packages()
-    check_outputs(args, NAME, RESULTS)
+    check_packages("sklearn")
+    own = None if args.data == "reviews" else Path(args.data)
+    check_outputs(args, NAME, RESULTS, texts=own)
     classes, splits = load(args.data)
     for name, rows in splits.items():
         print(f"{name:<10} {len(rows):>7} texts")
@@ -75,32 +67,25 @@ def train_and_export(classes, splits, args):
 
     import keras_pe
 
-    start = time.monotonic()
-    keras.config.set_dtype_policy(args.precision)
-    keras.utils.set_random_seed(args.seed)
+    set_up(args)
     tokenizer = make_tokenizer([text for text, _ in splits["training"]], args)
-    vocabulary = tokenizer.get_layer("vectorize").vocabulary_size()
+    vocabulary = tokenizer.get_layer("vectorize").get_vocabulary()
     with make_strategy(args).scope():
-        classifier = make_classifier(vocabulary, len(classes), args)
+        classifier = make_classifier(len(vocabulary), len(classes), args)
     data = {
-        name: make_dataset(rows, tokenizer, args, shuffle=name == "training")
+        name: make_batches(
+            *zip(*rows, strict=True), tokenizer, args, shuffle=name == "training"
+        )
         for name, rows in splits.items()
     }
-    words = tokenizer.get_layer("vectorize").get_vocabulary()
-    replicas = classifier.distribute_strategy.num_replicas_in_sync
-    run = describe_run(NAME, args, classes, splits, words, replicas)
-    backup = Backup(args.out, run)
+    described = describe_run(NAME, args, classifier, [classes, splits], vocabulary)
+    backup = Backup(args.out, described)
     history = fit(classifier, data["training"], data["validation"], args, backup)
     metrics = {
-        "example": NAME,
-        "settings": vars(args),
-        "versions": versions(),
+        **describe(NAME, args, classifier, history, backup.elapsed()),
         "classes": classes,
         "texts": {name: len(rows) for name, rows in splits.items()},
-        "vocabulary": vocabulary,
-        "parameters": classifier.count_params(),
-        "epochs": len(history["loss"]),
-        "training_seconds": round(backup.seconds + time.monotonic() - start, 1),
+        "vocabulary": len(vocabulary),
         "majority_accuracy": majority_accuracy(splits),
         "validation": evaluate(classifier, data["validation"], len(classes)),
         "test": evaluate(classifier, data["test"], len(classes)),
@@ -108,29 +93,28 @@ def train_and_export(classes, splits, args):
     report(metrics)
     text = keras.Input((), dtype="string", name="text")
     model = keras.Model(text, classifier(tokenizer(text)), name=NAME)
-    with replaced(args.out, RESULTS) as aside:
-        write_metrics(metrics, aside / "metrics.json")
-        plot_history(history, aside / "history.png")
-        plot_confusion(metrics, aside / "confusion.png")
-        model.save(aside / "model.keras")
-    print(f"Results: {args.out}")
-    with writing(args.saved_models):
-        version = keras_pe.serving.export(
+
+    def write(folder):
+        write_metrics(metrics, folder / "metrics.json")
+        plot_history(history, folder / "history.png")
+        plot_confusion(metrics, folder / "confusion.png")
+        model.save(folder / "model.keras")
+
+    def export():
+        return keras_pe.serving.export(
             model,
             args.saved_models,
-            samples=warmup_samples(splits["training"], tokenizer),
+            samples=warmup_samples([text for text, _ in splits["training"]], tokenizer),
             labels=classes,
             endpoints={"serve_ids": classifier},
         )
-    print(f"SavedModel: {version}")
+
+    keep(args, RESULTS, write, export)
     backup.remove()
 
 
 def make_parser():
-    parser = Parser(
-        description=__doc__.partition("\n")[0],
-        formatter_class=argparse.ArgumentDefaultsHelpFormatter,
-    )
+    parser = Parser(__doc__)
     add = parser.add_argument
     add(
         "--data",
@@ -156,34 +140,13 @@ def make_parser():
     return parser
 
 
-# Model and training.
-
-
-def make_tokenizer(texts, args):
-    """Text to ids of its first `--length` tokens; 0 is padding, 1 an unknown token."""
-    import keras
-
-    characters = args.split == "characters"
-    vectorize = keras.layers.TextVectorization(
-        max_tokens=args.max_tokens,
-        standardize="lower" if characters else "lower_and_strip_punctuation",
-        split="character" if characters else "whitespace",
-        name="vectorize",
-    )
-    vectorize.adapt(texts)
-    text = keras.Input((), dtype="string", name="text")
-    # One column of padding more, since layers fail on empty texts of length 0.
-    ids = keras.ops.pad(vectorize(text), [[0, 0], [0, 1]])
-    return keras.Model(text, ids[:, : args.length], name="tokenizer")
-
-
 def make_classifier(vocabulary, classes, args):
     """Ids to probabilities."""
     import keras
     from keras import layers, ops
 
     ids = keras.Input((None,), dtype="int32", name="ids")
-    x = encode(ids, vocabulary, args)
+    x = Encoder(vocabulary, args)(ids)
     # The mean of the kept tokens. GlobalAveragePooling1D divides by zero when a text
     # has none.
     kept = ops.expand_dims(ops.cast(ops.not_equal(ids, 0), "float32"), -1)
@@ -194,73 +157,8 @@ def make_classifier(vocabulary, classes, args):
     return keras.Model(ids, x, name="classifier")
 
 
-def make_dataset(rows, tokenizer, args, shuffle):
-    """Batches of (ids, class), each of texts of about one length."""
-    import tensorflow as tf
-
-    texts, labels = map(list, zip(*rows, strict=True))
-    data = tf.data.Dataset.from_tensor_slices((texts, labels))
-    data = data.map(
-        lambda text, label: (tokenizer(text[None])[0], label), tf.data.AUTOTUNE
-    ).cache()
-    if shuffle:
-        data = data.shuffle(len(rows), seed=args.seed)
-    # Padded to one of a few lengths, since XLA compiles for each anew.
-    lengths = sorted({math.ceil(args.length * i / 8) for i in range(1, 9)})
-    data = data.bucket_by_sequence_length(
-        lambda ids, label: tf.shape(ids)[0],
-        bucket_boundaries=[length + 1 for length in lengths],
-        bucket_batch_sizes=[args.batch_size] * (len(lengths) + 1),
-        pad_to_bucket_boundary=True,
-    )
-    if shuffle:
-        # The last batches would else be the small rests of each length.
-        data = data.shuffle(256, seed=args.seed)
-    # Tells Keras the number of batches, which it would else find out with a warning.
-    batches = sum(1 for _ in data)
-    data = data.apply(tf.data.experimental.assert_cardinality(batches))
-    return data.prefetch(tf.data.AUTOTUNE)
-
-
-def compile_classifier(classifier, args, steps):
-    """Make a classifier ready to train, `steps` batches an epoch."""
-    import keras
-
-    decay = keras.optimizers.schedules.CosineDecay(
-        args.learning_rate, decay_steps=args.epochs * steps
-    )
-    classifier.compile(
-        optimizer=keras.optimizers.AdamW(decay),
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-
-
-def fit(classifier, training, validation, args, backup):
-    strategy = classifier.distribute_strategy
-    with strategy.scope():
-        compile_classifier(classifier, args, len(training))
-    replicas = strategy.num_replicas_in_sync
-    training, validation = evenly(training, replicas), evenly(validation, replicas)
-    return fit_with_backup(classifier, training, validation, args.epochs, backup)
-
-
-# Serving.
-
-
-def warmup_samples(rows, tokenizer):
-    """Eight texts from the shortest to the longest, and their ids."""
-    import tensorflow as tf
-
-    texts = sorted((text for text, _ in rows), key=len)
-    texts = [texts[i * (len(texts) - 1) // 7] for i in range(8)]
-    return {"text": texts, "ids": [tokenizer(tf.constant([text])) for text in texts]}
-
-
-def predict(texts, base):
-    # Arguments that are not UTF-8 hold surrogates, which cannot be encoded.
-    texts = [text.encode("utf-8", "replace").decode() for text in texts]
-    model = load_newest(base)
+def predict(args):
+    texts, model = list(map(as_utf_8, args.predict)), load_newest(args.saved_models)
     import tensorflow as tf
 
     result = model.signatures["serving_default"](text=tf.constant(texts))
@@ -273,6 +171,4 @@ def predict(texts, base):
 
 
 if __name__ == "__main__":
-    # As Ctrl-C, so that what is half written is removed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(main())
+    run_script(main)

@@ -1,6 +1,39 @@
 """Training that a kill only sends back to its last whole epoch, and its history."""
 
+from devices import evenly
 from options import InputError
+
+
+def set_up(args):
+    """Set what decides the numbers of all that follows."""
+    import keras
+
+    keras.config.set_dtype_policy(args.precision)
+    keras.utils.set_random_seed(args.seed)
+
+
+def fit(model, training, validation, args, backup, from_logits=False):
+    """Train a model of probabilities of classes, or of logits; return its history."""
+    strategy = model.distribute_strategy
+    with strategy.scope():
+        compile_model(model, args, len(training), from_logits)
+    replicas = strategy.num_replicas_in_sync
+    training, validation = evenly(training, replicas), evenly(validation, replicas)
+    return fit_with_backup(model, training, validation, args.epochs, backup)
+
+
+def compile_model(model, args, steps, from_logits=False):
+    """Make a model of classes ready to train, `steps` batches an epoch."""
+    import keras
+
+    decay = keras.optimizers.schedules.CosineDecay(
+        args.learning_rate, decay_steps=args.epochs * steps
+    )
+    model.compile(
+        optimizer=keras.optimizers.AdamW(decay),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits),
+        metrics=["accuracy"],
+    )
 
 
 def fit_with_backup(model, training, validation, epochs, backup):

@@ -2,6 +2,7 @@
 
 import json
 
+import devices
 import keras
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def test_batches_fall_into_equal_parts(tf, replicas):
     batches = rows.batch(6).take(1).concatenate(rows.skip(6).batch(5).take(1))
     batches = batches.concatenate(rows.skip(11).batch(1).take(1))
     batches = batches.concatenate(rows.skip(12).batch(2))
-    filled = example.evenly(batches, replicas)
+    filled = devices.evenly(batches, replicas)
     assert len(filled) == len(sizes)
     for (ids, labels), (more_ids, more_labels) in zip(batches, filled, strict=True):
         size, more = len(labels), len(more_labels)

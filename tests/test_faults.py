@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import backup
 import corpus
@@ -350,8 +351,9 @@ def describe(monkeypatch, *more, classes=("a", "b"), splits=(), words=("x",), **
         if "code" in other:
             patch.setattr(Path, "read_bytes", lambda path: other["code"])
         args = example.make_parser().parse_args(more)
-        replicas = other.get("replicas", 1)
-        return backup.describe_run("name", args, classes, splits, words, replicas)
+        strategy = SimpleNamespace(num_replicas_in_sync=other.get("replicas", 1))
+        model = SimpleNamespace(distribute_strategy=strategy)
+        return backup.describe_run("name", args, model, [classes, splits], words)
 
 
 @pytest.mark.parametrize(
