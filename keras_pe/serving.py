@@ -61,9 +61,9 @@ def export(model, base_dir, *, samples=None, labels=None, endpoints=None):
             element that has the rank of a batch is asked as one. The export has to
             answer each nearly as the model does.
         labels: Names of the classes, for a model that ends in their probabilities, of
-            shape `(batch, classes)`. The outputs are then `probabilities` and `label`,
-            a string, empty where a probability is not finite. That they are such is
-            only checked on `samples`.
+            shape `(batch, ..., classes)`. The outputs are then `probabilities` and
+            `label`, a string, empty where a probability is not finite. That they are
+            such is only checked on `samples`.
         endpoints: Further models by the name of their signatures, such as one that
             takes ids where `model` takes text. `labels` are theirs too; `samples`, as
             a dict, may hold their inputs: all of a model's, or none. Inputs of one name

@@ -121,12 +121,13 @@ def _labelled(outputs, labels):
     probabilities, shapes = tensors[0], [tuple(tensor.shape) for tensor in tensors]
     if (
         len(labels) < 2
-        or [shape[1:] for shape in shapes] != [(len(labels),)]
+        or len(shapes) != 1
+        or shapes[0][1:][-1:] != (len(labels),)
         or "float" not in dtype_name(probabilities)
     ):
         raise ValueError(
             "`labels` must name each of the classes, two or more, that the model gives "
-            "the probabilities of: one float output of shape (batch, classes). "
+            "the probabilities of: one float output of shape (batch, ..., classes). "
             f"Received: {len(labels)} labels, and outputs of the shapes {shapes}, "
             f"the first of dtype {dtype_name(probabilities)}"
         )

@@ -69,6 +69,7 @@ def test_wheel_holds_the_package_and_what_it_needs(built):
     examples = [line for line in needed if 'extra == "examples"' in line]
     assert {line.partition(">")[0] for line in examples} == {
         "matplotlib",
+        "nervaluate",
         "scikit-learn",
         "snownlp",
     }

@@ -306,6 +306,16 @@ def test_labels_are_fixed_in_the_model(tf, tmp_path, model):
     )
 
 
+def test_labels_of_each_step(tf, tmp_path):
+    x = keras.Input((None, 3), name="x")
+    model = keras.Model(x, keras.layers.Softmax()(x))
+    version = export(model, tmp_path, labels=["a", "b", "c"])
+    serve = tf.saved_model.load(version).signatures["serving_default"]
+    outputs = serve(x=tf.constant([[[0.0, 9, 1], [7, 0, 0], [np.nan, 0, 0]]]))
+    assert outputs["label"].numpy().tolist() == [[b"b", b"a", b""]]
+    assert outputs["probabilities"].shape == (1, 3, 3)
+
+
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
