@@ -8,7 +8,8 @@ export XDG_CACHE_HOME := $(CURDIR)/.venv/cache
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 export TF_CPP_MIN_LOG_LEVEL ?= 2
 
-.PHONY: example serve test lint docs benchmark benchmark-quick numbers clean
+.PHONY: example serve test lint docs benchmark benchmark-quick numbers study \
+	study-quick clean
 
 example: .venv/installed
 	$(VENV) examples/text_classification.py
@@ -54,6 +55,14 @@ numbers: .venv/benchmark
 	$(VENV) -m benchmarks.classification
 	$(VENV) -m benchmarks.serving
 	$(VENV) -m benchmarks.documents
+
+# What each encoding is worth, trained: about an hour on two cores, in one go or several.
+study: .venv/installed
+	$(VENV) -m benchmarks.study
+
+# That all of it runs, in about ten minutes. Its numbers mean nothing.
+study-quick: .venv/installed
+	$(VENV) -m benchmarks.study --quick
 
 .venv/benchmark: .venv/installed
 	$(VENV) -m pip install --quiet --disable-pip-version-check --no-cache-dir \

@@ -9,7 +9,7 @@ import re
 import statistics
 from pathlib import Path
 
-from benchmarks import family_table, performance_tables, plots
+from benchmarks import family_table, performance_tables, plots, study_tables
 from benchmarks.device_table import cells
 from benchmarks.markdown import kilobytes, number, source, table
 from benchmarks.measure import RESULTS
@@ -202,13 +202,14 @@ def spread(values):
 
 
 def written(name):
-    """Return the table NAME, `performance_NAME` from performance_tables."""
+    """Return the table NAME, `MODULE_NAME` from the tables of that module."""
     first, _, rest = name.partition("_")
-    if first == "performance":
-        return performance_tables.TABLES[rest](load("performance"))
+    if rest and first in MODULES:
+        return MODULES[first].TABLES[rest](load(first))
     return TABLES[name]()
 
 
+MODULES = {"performance": performance_tables, "study": study_tables}
 TABLES = {
     made.__name__: made
     for made in (

@@ -71,24 +71,28 @@ def ratios(functions, floor, rounds=15, seconds=0.2):
 
 def save(name, command, measured, packages=("tensorflow", "keras", "numpy")):
     """Write `results/NAME.json`: what was measured, when, with what, on what."""
+    record = {**heading(command, packages), **measured}
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json_lines(record), "utf-8")
+    print(f"wrote {path}", file=sys.stderr)
+    return record
+
+
+def heading(command, packages=("tensorflow", "keras", "numpy")):
+    """Return what every results file begins with: when, with what, and on what."""
     versions = {}
     for package in packages:
         try:
             versions[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:
             versions[package] = "not installed"
-    record = {
+    return {
         "command": command,
         "date": datetime.date.today().isoformat(),
         "machine": machine(),
         "versions": {"python": platform.python_version(), **versions},
-        **measured,
     }
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}.json"
-    path.write_text(json_lines(record), "utf-8")
-    print(f"wrote {path}", file=sys.stderr)
-    return record
 
 
 def machine():
