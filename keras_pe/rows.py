@@ -7,6 +7,7 @@ the TensorFlow graph runs.
 from typing import NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_pe.arguments import (
@@ -133,7 +134,7 @@ def fit(owner, name, tensor, wanted):
 def _to_int32(numbers, max_length):
     """Return integers as int32, and where they are positions (None: everywhere)."""
     first, last = limits(max_length)
-    if dtype_name(numbers) in ("int8", "int16", "int32", "uint8", "uint16"):
+    if np.can_cast(dtype_name(numbers), "int32"):
         numbers = ops.cast(numbers, "int32")
         if max_length is None:
             return numbers, None

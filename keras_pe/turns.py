@@ -19,10 +19,10 @@ from keras import ops
 from keras_pe.checks import constant, tensorflow_mode
 from keras_pe.rates import BLOCK, QUARTER, Rates
 
-_RADIANS = np.float32(2 * math.pi / 2**32)  # a unit
-_COARSE = np.float32(round(2 * math.pi * 2**8) / 2**22)  # 2**18 units, in 11 bits
-_COARSE_REST = np.float32(2 * math.pi / 2**14 - float(_COARSE))
-_NAN = np.float32(math.nan)
+# A unit. Of its dtype, as beside it there may be nothing that has one.
+_RADIANS = np.float32(2 * math.pi / 2**32)
+_COARSE = round(2 * math.pi * 2**8) / 2**22  # 2**18 units, in 11 bits
+_COARSE_REST = 2 * math.pi / 2**14 - _COARSE
 # Of x**3 to x**9 in the sine: the fit up to a quarter turn with the least error, 5e-9.
 _SINE_SERIES = (-1.6666657e-1, 8.3330171e-3, -1.9806615e-4, 2.6000544e-6)
 _PIECE = 2**20  # numbers of rows that are made at once, where each step is a copy
@@ -70,7 +70,9 @@ def _rows_at(whole, fraction, valid, turns, dtype):
         angles = (part - ops.round(part)) * (2 * math.pi)
         sines = ops.sin(angles + constant(turns.start))
         if valid is not None:
-            sines = ops.where(ops.expand_dims(valid, -1), sines, ops.cast(_NAN, dtype))
+            sines = ops.where(
+                ops.expand_dims(valid, -1), sines, ops.cast(math.nan, dtype)
+            )
         # On JAX it is float32: all of this without x64, Keras's sine even with it.
         if keras.backend.standardize_dtype(sines.dtype) == dtype:
             return sines
@@ -81,7 +83,7 @@ def _rows_at(whole, fraction, valid, turns, dtype):
             phases = phases + _phases(steps, rates)
     if valid is None:
         return _sines(phases)
-    scale = ops.where(valid, _RADIANS, _NAN)
+    scale = ops.where(valid, _RADIANS, math.nan)
     return _sines(phases, ops.expand_dims(scale, -1))
 
 
@@ -112,7 +114,7 @@ def rows_from(rows, turns, dtype):
     around = ops.expand_dims(_wall(_sine_and_cosine(starts)), -2)
     sine, cosine = around[0], around[1]
     if valid is not None:
-        sine = ops.where(ops.expand_dims(valid, (-1, -2, -3)), sine, _NAN)
+        sine = ops.where(ops.expand_dims(valid, (-1, -2, -3)), sine, math.nan)
     step_tangent, step_cosine = _within_block(turns, rates, block)
     table = (sine + cosine * step_tangent) * step_cosine
     lead = ops.shape(starts)[:-2]
@@ -158,9 +160,9 @@ def _sines(phases, scale=_RADIANS):
         return ops.sin(angles)
     # XLA's sine takes any angle, and several times as long as this.
     square = angles * angles
-    series = np.float32(_SINE_SERIES[-1])
-    for coefficient in reversed(_SINE_SERIES[:-1]):
-        series = series * square + np.float32(coefficient)
+    *rest, series = _SINE_SERIES
+    for coefficient in reversed(rest):
+        series = series * square + coefficient
     return angles + angles * square * series
 
 

@@ -578,6 +578,14 @@ def test_positions_of_unknown_shape_that_fit(tf, dtype, max_length, jit_compile)
 
 
 @pytest.mark.tensorflow
+def test_a_start_that_is_constant_is_known_as_a_graph_is_traced(tf):
+    layer, start = PositionalEncoding(max_length=4), tf.constant(3)
+    trace = tf.function(lambda x: layer(x, start_index=start))
+    with pytest.raises(ValueError, match=r"takes positions 0 to 3 .* from position 3"):
+        trace.get_concrete_function(tf.TensorSpec((2, 2, 4)))
+
+
+@pytest.mark.tensorflow
 def test_error_of_a_shape_in_a_graph_names_the_layer(tf):
     graph = unknown_positions(tf, 1, "int32", None, False)
     message = r"(?s)'pos.*`positions` must fit the input.*, and sizes wanted:\D*2\D*3"
@@ -592,8 +600,9 @@ def test_start_index_is_never_broadcast(tf, max_length, jit_compile):
     layer = PositionalEncoding(max_length=max_length)
     spec = tf.TensorSpec((None,), tf.int32)
     graph = make_graph(tf, layer, jit_compile, start_index=spec)
+    message = "" if jit_compile else "`start_index` must fit the input"
     for batch, size in ((1, 3), (3, 2), (2, 0), (4, 2)):
-        with pytest.raises(tf.errors.InvalidArgumentError):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
             graph(tf.zeros((batch, 2, 4)), tf.zeros(size, tf.int32))
     assert graph(tf.zeros((3, 2, 4)), tf.zeros(1, tf.int32)).shape == (3, 2, 4)
 
