@@ -35,7 +35,7 @@ def positions_from_mask(mask, length=None):
     mask = _as_rank_2("mask", mask)
     # `torch.compile` casts no array.
     mask = mask != 0 if is_plain(mask) else ops.cast(mask, "bool")
-    steps = ops.cumsum(ops.cast(mask, "int32"), axis=1)
+    steps = ops.cumsum(mask, axis=1)  # int32, of bools
     numbers = ops.maximum(steps - 1, 0)
     if length is None:
         return numbers
