@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import json
 import multiprocessing
 import os
 import resource
@@ -18,6 +19,8 @@ from poodle.util import create_unified_diff
 
 # Of the last run. With AGAIN set, only these are tried.
 SURVIVORS = Path(".venv-mutation/survivors.txt")
+# How each ended, a line as it ends. With GO_ON set, those of it are not tried again.
+TRIED = Path(".venv-mutation/tried.jsonl")
 
 # Seconds of a processor, after which the tests of a mutant will not end.
 LIMIT = int(os.environ.get("LIMIT", 300))
@@ -60,25 +63,38 @@ def _change(name, node, text):
 
 def run_tests(config, run_folder, mutant, **_):
     """Run the tests of a mutant in its folder, on TensorFlow, and then on JAX."""
-    # Without a mutant, all tests have to pass.
-    files = [mutant.source_file] if mutant.source_file else config.only_files
-    if mutant.source_file and "AGAIN" in os.environ:
-        if _change_of(mutant) not in SURVIVORS.read_text():
-            return Result(True, Result.RC_INCOMPLETE)
-    for backend in BACKENDS:
+    if not mutant.source_file:
+        # All tests have to pass. What the last run has tried is forgotten.
+        if "GO_ON" not in os.environ:
+            TRIED.unlink(missing_ok=True)
+        return _result_of_tests(config, run_folder, config.only_files)
+    change = _change_of(mutant)
+    if "AGAIN" in os.environ and change not in SURVIVORS.read_text():
+        return Result(True, Result.RC_INCOMPLETE)
+    key, tried = f"{mutant.lineno}:{mutant.col_offset} {change}", {}
+    if TRIED.exists():
+        tried = dict(map(json.loads, TRIED.read_text().splitlines()))
+    if key in tried:
+        return Result(tried[key] != Result.RC_NOT_FOUND, tried[key])
+    result = _result_of_tests(config, run_folder, [mutant.source_file])
+    with TRIED.open("a") as file:
+        print(json.dumps([key, result.reason_code]), file=file)
+    if result.reason_code in (Result.RC_TIMEOUT, Result.RC_NOT_FOUND):
+        print(result.reason_code, change, sep="\n", flush=True)
+    return result
+
+
+def _result_of_tests(config, run_folder, files):
+    for backend in os.environ.get("BACKENDS", " ".join(BACKENDS)).split():
         tests = _tests(config.runner_opts[backend], files)
         if not tests:
             continue
         status = BACKENDS[backend](run_folder, tests)
         text = Path(run_folder, "output.txt").read_text(errors="replace")
         if status is None or status == -signal.SIGXCPU:
-            if mutant.source_file:
-                print("timeout:", _change_of(mutant), flush=True)
             return Result(True, Result.RC_TIMEOUT, text)
         if status:
             return Result(True, Result.RC_FOUND, text)
-    if mutant.source_file:
-        print(_change_of(mutant), flush=True)
     return Result(False, Result.RC_NOT_FOUND)
 
 
