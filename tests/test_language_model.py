@@ -166,7 +166,7 @@ def test_predict_needs_no_keras_and_writes_sentences(trained):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("encoding", ["rotary", "relative"])
+@pytest.mark.parametrize("encoding", ["relative"])
 def test_each_encoding_writes(encoding, data, tmp_path):
     metrics = tagged.train(example, data, tmp_path, "--encoding", encoding)
     assert metrics["test"]["bits_per_character"] < 2.6

@@ -240,7 +240,7 @@ def test_padding_changes_no_tag(encoding):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("encoding", ["learned", "alibi"])
+@pytest.mark.parametrize("encoding", ["alibi"])
 def test_each_encoding_finds_names(encoding, data, tmp_path):
     metrics = tagged.train(example, data, tmp_path, "--encoding", encoding)
     assert metrics["test"]["f1"] > 0.9

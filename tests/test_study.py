@@ -121,7 +121,6 @@ def test_tables_have_the_means_and_the_spread():
     "task",
     [
         {"task": "order", "corrupt": "swapped", "size": [64, 1, 8]},
-        {"task": "classification", "size": [160, 1, 8]},
         {"task": "names", "size": [160, 1, 8]},
         {"task": "writing", "size": [8000, 1, 8], "variant": "random starts"},
     ],
