@@ -62,7 +62,7 @@ def _change(name, node, text):
 
 
 def run_tests(config, run_folder, mutant, **_):
-    """Run the tests of a mutant in its folder, on TensorFlow, and then on JAX."""
+    """Run the tests of a mutant in its folder, on one backend after the other."""
     if not mutant.source_file:
         # All tests have to pass. What the last run has tried is forgotten.
         if "GO_ON" not in os.environ:
@@ -89,7 +89,7 @@ def _result_of_tests(config, run_folder, files):
         tests = _tests(config.runner_opts[backend], files)
         if not tests:
             continue
-        status = BACKENDS[backend](run_folder, tests)
+        status = BACKENDS[backend](run_folder, tests, backend)
         text = Path(run_folder, "output.txt").read_text(errors="replace")
         if status is None or status == -signal.SIGXCPU:
             return Result(True, Result.RC_TIMEOUT, text)
@@ -109,7 +109,7 @@ multiprocessing.set_start_method("forkserver", force=True)
 multiprocessing.set_forkserver_preload(["keras", "mpmath", "pytest"])
 
 
-def _on_tensorflow(folder, tests):
+def _on_tensorflow(folder, tests, _):
     fork = multiprocessing.get_context("fork")
     process = fork.Process(target=_pytest, args=(folder, tests))
     process.start()
@@ -138,10 +138,10 @@ def _pytest(folder, tests):
     os._exit(status)
 
 
-def _on_jax(folder, tests):
+def _in_a_process(folder, tests, backend):
     command = [sys.executable, "-m", "pytest", *OPTIONS, *tests]
     command += ["-m", "not long and not tensorflow"]
-    env = {**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": ""}
+    env = {**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": ""}
     with Path(folder, "output.txt").open("wb") as file:
         kwargs = {"stdout": file, "stderr": file, "preexec_fn": _limit}
         return subprocess.run(command, cwd=folder, env=env, **kwargs).returncode
@@ -149,9 +149,14 @@ def _on_jax(folder, tests):
 
 def _limit():
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT + 5))
+    resource.setrlimit(resource.RLIMIT_DATA, (8 * 2**30,) * 2)  # bytes
 
 
-BACKENDS = {"tensorflow": _on_tensorflow, "jax": _on_jax}
+BACKENDS = {
+    "tensorflow": _on_tensorflow,
+    "torch": _in_a_process,
+    "jax": _in_a_process,
+}
 
 
 def report(config, testing_results, **_):

@@ -6,10 +6,15 @@ makes of the results files. A test checks that the documents agree with them.
 
 import json
 import re
-import statistics
 from pathlib import Path
 
-from benchmarks import family_table, performance_tables, plots, study_tables
+from benchmarks import (
+    family_table,
+    performance_tables,
+    plots,
+    study_plots,
+    study_tables,
+)
 from benchmarks.device_table import cells
 from benchmarks.markdown import kilobytes, number, source, table
 from benchmarks.measure import RESULTS
@@ -19,6 +24,7 @@ ROOT = Path(__file__).parents[1]
 DOCUMENTS = (
     "README.md",
     "docs/choosing.md",
+    "docs/study.md",
     "docs/rows.md",
     "docs/performance.md",
     "docs/performance-all.md",
@@ -77,23 +83,6 @@ def ways():
         cells = [ratio(way[key]) for key in times]
         rows.append([name, error, *cells, f"{size / 1000:,.0f} kB", lite])
     return table(rows) + source(result)
-
-
-def classification():
-    result = load("classification")
-    rows = [["encoding", "test accuracy", "macro F1", "validation accuracy"]]
-    for encoding in dict.fromkeys(run["encoding"] for run in result["runs"]):
-        runs = [run for run in result["runs"] if run["encoding"] == encoding]
-        row = [f"`{encoding}`"]
-        for key in ("test_accuracy", "macro_f1", "validation_accuracy"):
-            values = [run[key] for run in runs]
-            row.append(f"{statistics.mean(values):.3f} ({spread(values)})")
-        rows.append(row)
-    majority = f"{result['runs'][0]['majority']:.3f}"
-    rows.append(["majority class", majority, "", ""])
-    seeds = len({run["seed"] for run in result["runs"]})
-    note = f"\nMeans over {seeds} seeds, least and most in brackets.\n"
-    return table(rows) + note + source(result)
 
 
 def family():
@@ -197,10 +186,6 @@ def ratio(quartiles):
     return f"{quartiles[1]:.2f}"
 
 
-def spread(values):
-    return f"{min(values):.3f} to {max(values):.3f}"
-
-
 def written(name):
     """Return the table NAME, `MODULE_NAME` from the tables of that module."""
     first, _, rest = name.partition("_")
@@ -215,7 +200,6 @@ TABLES = {
     for made in (
         promises,
         ways,
-        classification,
         family,
         attention,
         devices,
@@ -237,6 +221,7 @@ def main():
         path.write_text(render(path.read_text("utf-8")), "utf-8")
         print(f"wrote {name}")
     plots.draw(load("performance"), ROOT / "docs")
+    study_plots.draw(load("study"), ROOT / "docs")
 
 
 if __name__ == "__main__":

@@ -78,16 +78,25 @@ def times(result):
 
 
 def two_panels():
-    # Matplotlib is for who draws: the tables are written without it.
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(11, 4.8), layout="constrained")
+    figure = new_figure()
     return figure, figure.subplots(1, 2, sharey=True)
 
 
-def with_legend(figure, axes):
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+def new_figure(width=11):
+    # Matplotlib is for who draws: the tables are written without it.
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, 4.8), layout="constrained")
+
+
+def with_legend(figure, *panels):
+    found = {}
+    for axes in panels:
+        handles, labels = axes.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    looks = {"loc": "outside lower center", "ncols": 4, "frameon": False}
+    looks["handlelength"] = 3.5  # for the kinds of dashes
+    figure.legend(found.values(), found.keys(), **looks)
     return figure
 
 

@@ -1,10 +1,11 @@
 """The tables of docs/study.md, from the results of the study: one for each question."""
 
+import math
 import statistics
 
 from benchmarks.markdown import source, table
+from benchmarks.study import ENCODINGS, all_runs, name_of
 
-ENCODINGS = ("sinusoidal", "learned", "rotary", "alibi", "relative", "none")
 LENGTHS = ("64", "128", "256", "512")
 # Titles of what is done in training, and then to the positions of longer texts.
 VARIANTS = {
@@ -14,17 +15,50 @@ VARIANTS = {
 WAYS = {"interpolated": "positions interpolated", "resized": "table resized"}
 
 
+def first(study):
+    """Return the one result of the README's first screen."""
+    told = {
+        name: [run["shuffled"] for run in of_runs(study, "order", name)]
+        for name in ENCODINGS
+    }
+    without, fixed = (statistics.mean(told[name]) for name in ("none", "sinusoidal"))
+    return (
+        "Beside the same words shuffled, a small net finds the true sentence in "
+        f"**{fixed:.0%}** of the pairs with `PositionalEncoding`, and in {without:.0%} "
+        "without positions: [the study](docs/study.md).\n"
+    )
+
+
+def choice(study):
+    """Return the means of every question, a row for each encoding."""
+    titles = (
+        "sentences told from shuffled words",
+        "reviews, accuracy",
+        "names, F1",
+        f"bits per character, of {LENGTHS[0]} characters as in training",
+        f"of {LENGTHS[-1]}",
+        "a training step, over one without",
+    )
+    rows = [["encoding", *titles]]
+    for encoding in ENCODINGS:
+        told = [run["shuffled"] for run in of_runs(study, "order", encoding)]
+        found = tasks_of(study, encoding)
+        far = [bits_of(run, "as it is") for run in written(study, encoding)]
+        far = [bits[LENGTHS[-1]] for bits in far if LENGTHS[-1] in bits]
+        cells = [f"{statistics.mean(told):.0%}"]
+        cells += [number_of(values) for values in (*found.values(), far)]
+        rows.append([f"`{encoding}`", *cells, f"{study['cost'][encoding][1]:.2f}"])
+    return table(rows) + f"\nMeans of {seeds_of(study)} seeds.\n" + source(study)
+
+
 def order(study):
     """Return how many of the sentences are told from their likenesses."""
     rows = [["encoding", "words shuffled", "two neighbours swapped"]]
     for encoding in ENCODINGS:
-        found = [
-            of_runs(study, task="order", encoding=encoding, corrupt=corrupt)
-            for corrupt in ("shuffled", "swapped")
-        ]
-        accuracies = [[run["accuracy"] for run in runs] for runs in found]
-        rows.append([f"`{encoding}`", *map(mean, accuracies)])
-    none = of_runs(study, task="order", encoding="none")
+        runs = of_runs(study, "order", encoding)
+        told = [[run[kind] for run in runs] for kind in ("shuffled", "swapped")]
+        rows.append([f"`{encoding}`", *map(mean, told)])
+    none = of_runs(study, "order", "none")
     most = max(run["pairs_differ"] for run in none)
     note = (
         f"\nWithout positions the scores of a pair differ by {most:.0e} at most, in "
@@ -39,17 +73,19 @@ def tasks(study):
         ["encoding", "reviews, accuracy", "names, F1", "writing, bits per character"]
     ]
     for encoding in ENCODINGS:
-        asked = {"encoding": encoding}
-        reviews = of_runs(study, task="classification", **asked)
-        names = of_runs(study, task="names", **asked)
-        bits = [bits_of(run, "as it is") for run in written(study, encoding)]
-        cells = [
-            [run["accuracy"] for run in reviews],
-            [run["f1"] for run in names],
-            [found["64"] for found in bits],
-        ]
-        rows.append([f"`{encoding}`", *map(mean, cells)])
+        rows.append([f"`{encoding}`", *map(mean, tasks_of(study, encoding).values())])
     return table(rows) + end(study)
+
+
+def tasks_of(study, encoding):
+    """Return what each seed has on the three tasks, by the name of the task."""
+    reviews = of_runs(study, "classification", encoding)
+    names = of_runs(study, "names", encoding)
+    return {
+        "reviews": [run["accuracy"] for run in reviews],
+        "names": [run["f1"] for run in names],
+        "writing": [bits_of(run, "as it is")["64"] for run in written(study, encoding)],
+    }
 
 
 def length(study):
@@ -67,9 +103,7 @@ def lengths(study):
     for encoding in ENCODINGS:
         for variant in (None, *VARIANTS) if encoding == "sinusoidal" else (None,):
             runs = written(study, encoding, variant)
-            for way in runs[0]["bits"] if runs else ():
-                if variant and way != "as it is":
-                    continue
+            for way in runs[0]["bits"]:
                 titles = [f"`{encoding}`", VARIANTS.get(variant), WAYS.get(way)]
                 title = ", ".join(filter(None, titles))
                 found.append((title, [bits_of(run, way) for run in runs]))
@@ -85,8 +119,9 @@ def cost(study):
     return table(rows) + "\nMedians, quartiles in brackets.\n" + source(study)
 
 
-def of_runs(study, **asked):
-    """Return the runs that have these values, `None` meaning none."""
+def of_runs(study, task, encoding, variant=None):
+    """Return the runs of all seeds."""
+    asked = {"task": task, "encoding": encoding, "variant": variant}
     return [
         run
         for run in study["runs"].values()
@@ -95,7 +130,7 @@ def of_runs(study, **asked):
 
 
 def written(study, encoding, variant=None):
-    return of_runs(study, task="writing", encoding=encoding, variant=variant)
+    return of_runs(study, "writing", encoding, variant)
 
 
 def bits_of(run, way):
@@ -106,14 +141,54 @@ def mean(values):
     """Return the mean, and in brackets the least and the most."""
     if not values:
         return ""
-    digits = 2 if max(values) > 2 else 3
-    low, middle, high = min(values), statistics.mean(values), max(values)
-    return f"{middle:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
+    least, most = number_of([min(values)]), number_of([max(values)])
+    return f"{number_of(values)} ({least} to {most})"
+
+
+def number_of(values):
+    """Return the mean: of bits with two digits, of shares of 1 with three."""
+    if not values:
+        return ""
+    middle = statistics.mean(values)
+    return f"{middle:.{2 if middle > 1 else 3}f}"
 
 
 def end(study):
-    seeds = len({run["seed"] for run in study["runs"].values()})
-    return f"\nMeans of {seeds} seeds, least and most in brackets.\n" + source(study)
+    note = f"\nMeans of {seeds_of(study)} seeds, least and most in brackets.\n"
+    return note + source(study)
 
 
-TABLES = {made.__name__: made for made in (order, tasks, length, cost)}
+def seeds_of(study):
+    return len({run["seed"] for run in study["runs"].values()})
+
+
+def whole(study):
+    """Return the study with the runs asked for now alone, or raise ValueError."""
+    runs = {name: study["runs"].get(name) for name in map(name_of, all_runs(False))}
+    results = {**runs, "cost": study.get("cost")}
+    if lacking := [name for name in results if not is_finite(results[name])]:
+        raise ValueError(
+            "A study must have the results of all its runs, as finite numbers: "
+            f"`python -m benchmarks.study`. It lacks those of: {', '.join(lacking)}"
+        )
+    return {**study, "runs": runs}
+
+
+def is_finite(result):
+    """Return whether there is a result, without null and NaN at any depth."""
+    if isinstance(result, dict):
+        result = [*result.values()]
+    if isinstance(result, (list, tuple)):
+        return len(result) > 0 and all(map(is_finite, result))
+    return isinstance(result, str) or (result is not None and math.isfinite(result))
+
+
+def of_whole(made):
+    """Return the function, of what is `whole` of a study."""
+    return lambda study: made(whole(study))
+
+
+TABLES = {
+    made.__name__: of_whole(made)
+    for made in (first, choice, order, tasks, length, cost)
+}

@@ -7,9 +7,12 @@ import os
 import time
 from pathlib import Path
 
+from options import InputError
 from results import aside, versions, writing
 
-DIGITS = 64  # of the digest that the file begins with
+# Around the file, so that it is known as ours with either end damaged.
+MARK = b"\x93keras_pe backup\n"
+DIGITS = 64  # of the digest after the first
 
 
 class Backup:
@@ -36,25 +39,30 @@ class Backup:
         state = json.dumps({"run": self.run, "seconds": self.elapsed(), **state})
         content = io.BytesIO()
         np.savez(content, state, *arrays)
-        content = content.getvalue()
+        content = packed(content.getvalue())
         with writing(self.path), aside(self.path.parent) as folder:
-            (folder / "backup").write_bytes(digest(content).encode() + content)
+            (folder / "backup").write_bytes(content)
             os.replace(folder / "backup", self.path)
 
     def load(self):
-        """Return state and arrays, or None; say so if there are some of no use."""
+        """Return state and arrays, or None; say so if there are some of no use.
+
+        A file of others is refused: it would be replaced.
+        """
         import numpy as np
 
         if not os.path.lexists(self.path):
             return None
-        try:
-            content = self.path.read_bytes()
-        except OSError as error:
-            return self._refuse(f"cannot be read ({error.strerror})")
-        content, expected = content[DIGITS:], content[:DIGITS]
-        if digest(content).encode() != expected:
+        content = self.path.read_bytes() if self.path.is_file() else None
+        if content is None or not is_ours(content):
+            raise InputError(
+                f"`--out` must not hold files of others: {str(self.path)!r} is not a "
+                f"backup of a training. Received: {str(self.path.parent)!r}"
+            )
+        arrays = content[len(MARK) + DIGITS : -len(MARK)]
+        if content != packed(arrays):
             return self._refuse("is damaged")
-        with np.load(io.BytesIO(content)) as file:
+        with np.load(io.BytesIO(arrays)) as file:
             state, *arrays = (file[f"arr_{i}"] for i in range(len(file.files)))
         state = json.loads(str(state))
         run = state.pop("run")
@@ -73,6 +81,16 @@ class Backup:
 
     def remove(self):
         self.path.unlink(missing_ok=True)
+
+
+def packed(content):
+    return MARK + digest(content).encode() + content + MARK
+
+
+def is_ours(content):
+    """Whether this is a backup, or what damage may have made of one."""
+    cut = MARK.startswith(content)
+    return cut or content.startswith(MARK) or content.endswith(MARK)
 
 
 def describe_run(name, args, model, texts, vocabulary):

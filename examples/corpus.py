@@ -3,6 +3,7 @@
 import collections
 import hashlib
 import importlib.util
+import stat
 from pathlib import Path
 
 from options import InputError
@@ -113,6 +114,11 @@ def text_files(folder):
 
 def read_text(path):
     try:
+        # Not a pipe, which could be read for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(
+                f"Texts must be in files. Received: {str(path)!r}, which is not a file"
+            )
         return path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(

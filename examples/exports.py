@@ -3,7 +3,13 @@
 from options import InputError
 
 
-def load_newest(base):
+def load_newest(base, needed):
+    """Return the newest export.
+
+    Args:
+        base: Folder of the versions.
+        needed: By signature, the tensors that it must have, and the rank of each.
+    """
     found = [n for n in numbers(base) if (base / str(n) / "saved_model.pb").is_file()]
     if not found:
         raise InputError(
@@ -12,7 +18,30 @@ def load_newest(base):
         )
     import tensorflow as tf
 
-    return tf.saved_model.load(str(base / str(max(found))))
+    path = str(base / str(max(found)))
+    try:
+        model = tf.saved_model.load(path)
+    except Exception as error:  # of any type: what is read can be anything
+        reason = " ".join(str(error).split())
+        raise InputError(
+            f"Cannot load {path!r}, the newest version in `--saved-models`: {reason}"
+        ) from error
+    for name, tensors in needed.items():
+        has = ranks(model.signatures[name]) if name in model.signatures else {}
+        if not tensors.items() <= has.items():
+            raise InputError(
+                "The newest version in `--saved-models` must be an export of this "
+                f"example, with the signature {name!r} of {tensors}, names and ranks. "
+                f"Received: {path!r}, where it has {has}"
+            )
+    return model
+
+
+def ranks(signature):
+    """Return the names of a signature's inputs and outputs, and the rank of each."""
+    _, inputs = signature.structured_input_signature
+    tensors = {**inputs, **signature.structured_outputs}
+    return {name: tensor.shape.rank for name, tensor in tensors.items()}
 
 
 def numbers(base):

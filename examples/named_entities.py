@@ -28,8 +28,8 @@ from options import (
     InputError,
     Parser,
     add_options,
-    check_options,
     check_packages,
+    filled,
     run,
     run_script,
 )
@@ -41,6 +41,8 @@ from training import fit, plot_history, set_up
 # In the order they are replaced.
 RESULTS = ("metrics.json", "history.png", "model.keras")
 NAME = "named_entities"
+# Of an export, for `--predict`: names and ranks.
+NEEDED = {"serving_default": {"text": 1, "label": 2}}
 
 # TensorFlow, Keras and matplotlib are imported inside the functions that need them:
 # wrong input is told at once, and `--predict` runs without Keras.
@@ -51,7 +53,6 @@ def main(argv=None):
 
 
 def train(args):
-    check_options(args)
     check_packages("nervaluate")
     check_outputs(args, NAME, RESULTS)
     lines = load(args.data, parse)
@@ -62,6 +63,13 @@ def train(args):
     for name, texts in splits.items():
         names = sum(len(spans) for _, spans in texts)
         print(f"{name:<10} {len(texts):>7} texts {names:>7} names")
+        lengths = [end - start for _, spans in lines[name] for start, end, _ in spans]
+        if lengths and not names:
+            raise InputError(
+                "Each split must have a name of at most `--length` characters, "
+                f"{args.length}. Give a larger one. Received: the shortest has "
+                f"{min(lengths)} in the {name} split"
+            )
         if not names:
             raise InputError(
                 "Each split must have a name. Give more lines, with words that end in "
@@ -126,6 +134,7 @@ def make_parser():
     parser = Parser(__doc__)
     parser.add_argument(
         "--data",
+        type=filled,
         default=PEOPLES_DAILY,
         metavar="FILE",
         help=f"lines of words and their parts of speech; or '{PEOPLES_DAILY}', those "
@@ -195,7 +204,8 @@ def report(scores):
 
 
 def predict(args):
-    texts, model = list(map(as_utf_8, args.predict)), load_newest(args.saved_models)
+    texts = list(map(as_utf_8, args.predict))
+    model = load_newest(args.saved_models, NEEDED)
     for text in texts:
         print(marked(" ".join(text.split()), model.signatures["serving_default"]))
 

@@ -28,10 +28,10 @@ class Parser(argparse.ArgumentParser):
 
     @contextlib.contextmanager
     def errors_told(self):
-        """Make of an `InputError` or an interrupt one line and an exit code."""
+        """Make one line and an exit code of what a user can mend, or an interrupt."""
         try:
             yield
-        except InputError as error:
+        except (InputError, OSError) as error:
             self.error(str(error))
         except KeyboardInterrupt:
             self.exit(130, f"\n{self.prog}: interrupted\n")
@@ -42,6 +42,7 @@ def run(parser, argv, train, predict):
     args = parser.parse_args(argv)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     with parser.errors_told():
+        check_options(args)
         if "predict" in args:
             predict(args)
         else:
@@ -52,6 +53,17 @@ def run_script(main):
     # As Ctrl-C, so that what is half written is removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main())
+
+
+def filled(path):
+    # Path("") would be the folder that the process happens to be in.
+    if not path:
+        raise argparse.ArgumentTypeError("must be a path, not empty. Received: ''")
+    return path
+
+
+def folder(path):
+    return Path(filled(path))
 
 
 def add_options(parser, name, **defaults):
@@ -71,10 +83,10 @@ def add_options(parser, name, **defaults):
     add("--heads", type=int, default=4, help="attention heads, a divisor of DIM")
     add("--dim", type=int, default=64, help="size of the embedding")
     add("--max-tokens", type=int, default=10_000, help="size of the vocabulary")
-    add("--length", type=int, default=200, help="tokens kept of a text")
+    add("--length", type=int, default=200, help="tokens that it takes at once")
     add("--dropout", type=float, default=0.4, help="rate of the dropout layers")
     add("--epochs", type=int, default=8, help="passes over the training texts at most")
-    add("--batch-size", type=int, default=64, help="texts a training step")
+    add("--batch-size", type=int, default=64, help="texts of LENGTH a training step")
     add(
         "--learning-rate",
         type=float,
@@ -85,7 +97,7 @@ def add_options(parser, name, **defaults):
         "--precision",
         choices=("float32", "mixed_bfloat16", "mixed_float16"),
         default="float32",
-        help="dtype policy; probabilities are always float32",
+        help="dtype policy; what the model gives is always float32",
     )
     add(
         "--distribute",
@@ -94,10 +106,10 @@ def add_options(parser, name, **defaults):
         help="devices to train on: one, or a batch in parts on all local GPUs",
     )
     add("--seed", type=int, default=0, help="same seed, same machine, same result")
-    add("--out", type=Path, default=f"runs/{name}", help="folder of the results")
+    add("--out", type=folder, default=f"runs/{name}", help="folder of the results")
     add(
         "--saved-models",
-        type=Path,
+        type=folder,
         default=f"saved_models/{name}",
         help="folder of the exported versions 1, 2, ...",
     )

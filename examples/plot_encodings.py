@@ -94,7 +94,8 @@ def rotary(steps=7, dim=8, distances=200, wide=64):
     for pair in (0, 1):
         x, y = turned[:, pair], turned[:, pair + dim // 2]
         draw_turns(panels[pair], x, y, COLORS[pair], MARKERS[pair])
-        panels[pair].set_title(f"pair {pair} of {dim // 2}, first (1, 0)")
+        title = f"pair {pair} of {dim // 2}, first (1, 0)\nmax_wavelength=100"
+        panels[pair].set_title(title)
     ones = np.ones((1, distances, wide), "float32")
     scaling = {"rope_type": "linear", "factor": 4.0}
     for name, given, color, line in (

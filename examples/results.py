@@ -11,6 +11,11 @@ from pathlib import Path
 
 from options import InputError
 
+# What is half written is in a folder of this prefix, in one of this name: removed after
+# its files, so that it tells to the end whose they are.
+PREFIX = ".keras_pe-writing-"
+INSIDE = "unfinished"
+
 
 def check_outputs(args, name, files, texts=None):
     """Refuse folders that cannot be written, and those with files of others.
@@ -18,31 +23,54 @@ def check_outputs(args, name, files, texts=None):
     `texts` is a folder that is read, if there is one, in which nothing is written.
     """
     for option, folder in (("--out", args.out), ("--saved-models", args.saved_models)):
-        path = next(filter(os.path.lexists, (folder, *folder.absolute().parents)))
-        if not path.is_dir() or not os.access(path, os.W_OK | os.X_OK):
-            raise InputError(
-                f"`{option}` must be a folder that can be written or created. "
-                f"Received: {str(folder)!r}, and {str(path)!r} is "
-                + ("read-only" if path.is_dir() else "a file")
-            )
-        if texts is not None and folder.resolve().is_relative_to(texts.resolve()):
+        check_folder(option, folder)
+        if texts is not None and real(folder).is_relative_to(real(texts)):
             raise InputError(
                 f"`{option}` must not lie in the folder of the texts. "
                 f"Received: {str(folder)!r} in {str(texts)!r}"
             )
     ours = is_from(name, args.out / "metrics.json")
     for path in (args.out / file for file in files):
-        if path.is_dir() or (path.exists() and not ours):
+        if path.is_dir() or (os.path.lexists(path) and not ours):
             raise InputError(
                 f"`--out` must not hold files of others: {str(path)!r} is not from an "
                 f"earlier run of this script. Received: {str(args.out)!r}"
             )
 
 
+def real(path):
+    return Path(os.path.realpath(path))  # `Path.resolve` fails on a loop of links
+
+
+def check_folder(option, folder):
+    """Refuse a folder that can be neither used nor made, by what of it is there."""
+    for path in (folder, *folder.absolute().parents):
+        try:
+            path.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            fault = f": {error.strerror}"
+        else:
+            if not path.is_dir():
+                fault = " is a file"
+            elif not os.access(path, os.W_OK | os.X_OK):
+                fault = " is read-only"
+            elif path == folder and not os.access(path, os.R_OK):
+                fault = " cannot be read"
+            else:
+                return
+        raise InputError(
+            f"`{option}` must be a folder that can be read and written, or created. "
+            f"Received: {str(folder)!r}, and {str(path)!r}{fault}"
+        )
+
+
 def is_from(name, metrics):
     try:
-        return json.loads(metrics.read_bytes())["example"] == name
-    except (OSError, ValueError, TypeError, LookupError):
+        # Not a pipe, which could be read for ever.
+        return metrics.is_file() and json.loads(metrics.read_bytes())["example"] == name
+    except (OSError, ValueError, TypeError, LookupError, RecursionError):
         return False
 
 
@@ -83,12 +111,19 @@ def alone(out):
     held = hold(out)
     try:
         if held is not None:
-            for path in out.glob(".writing-*"):
-                shutil.rmtree(path, ignore_errors=True)
+            remove_leftovers(out)
         yield
     finally:
         if held is not None:
             os.close(held)
+
+
+def remove_leftovers(out):
+    for path in out.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):
+            # Nothing else in it, or what killed it was too early for that.
+            if set(os.listdir(path)) <= {INSIDE}:
+                shutil.rmtree(path)
 
 
 def hold(folder):
@@ -142,8 +177,11 @@ def replaced(out, files):
 
 @contextlib.contextmanager
 def aside(folder):
-    with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder) as name:
-        yield Path(name)
+    """Give a folder to write in, of a kind that `remove_leftovers` knows."""
+    with tempfile.TemporaryDirectory(prefix=PREFIX, dir=folder) as name:
+        inside = Path(name, INSIDE)
+        inside.mkdir()
+        yield inside
 
 
 @contextlib.contextmanager

@@ -25,8 +25,8 @@ from exports import as_utf_8, load_newest, warmup_samples
 from options import (
     Parser,
     add_options,
-    check_options,
     check_packages,
+    filled,
     run,
     run_script,
 )
@@ -37,6 +37,8 @@ from training import fit, plot_history, set_up
 # In the order they are replaced.
 RESULTS = ("metrics.json", "history.png", "confusion.png", "model.keras")
 NAME = "text_classification"
+# Of an export, for `--predict`: names and ranks.
+NEEDED = {"serving_default": {"text": 1, "label": 1, "probabilities": 2}}
 
 # TensorFlow, Keras and matplotlib are imported inside the functions that need them:
 # wrong input is told at once, and `--predict` runs without Keras.
@@ -49,7 +51,6 @@ def main(argv=None):
 def train(args):
     if args.split == "auto":
         args.split = "characters" if args.data == "reviews" else "words"
-    check_options(args)
     check_packages("sklearn")
     own = None if args.data == "reviews" else Path(args.data)
     check_outputs(args, NAME, RESULTS, texts=own)
@@ -118,6 +119,7 @@ def make_parser():
     add = parser.add_argument
     add(
         "--data",
+        type=filled,
         default="reviews",
         metavar="DIR",
         help="a folder with one subfolder of .txt files a class; or 'reviews', the "
@@ -158,7 +160,8 @@ def make_classifier(vocabulary, classes, args):
 
 
 def predict(args):
-    texts, model = list(map(as_utf_8, args.predict)), load_newest(args.saved_models)
+    texts = list(map(as_utf_8, args.predict))
+    model = load_newest(args.saved_models, NEEDED)
     import tensorflow as tf
 
     result = model.signatures["serving_default"](text=tf.constant(texts))

@@ -138,5 +138,6 @@ def plot_history(history, path):
         axes.set(xlabel="epoch", ylabel=name)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
-        axes.legend()
+    found = axes.get_legend_handles_labels()
+    figure.legend(*found, loc="outside lower center", ncols=len(found), frameon=False)
     figure.savefig(path, dpi=150)

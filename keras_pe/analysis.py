@@ -34,7 +34,7 @@ def shift_matrix(k, d_model, *, max_wavelength=10000.0, layout="interleaved"):
            [-0.8415,  0.5403]])
 
     Args:
-        k: Real number: the shift, in steps; also negative and fractional.
+        k: Finite real number: the shift, in steps; also negative and fractional.
         d_model: Even integer of at least 2. Where it is odd, the last sine has no
             cosine, and there is no such matrix.
         max_wavelength: Real number above 0, as in `PositionalEncoding`.
@@ -47,8 +47,8 @@ def shift_matrix(k, d_model, *, max_wavelength=10000.0, layout="interleaved"):
         ValueError: for an argument that is not as above.
     """
     angle = _pair_angles(k, d_model, max_wavelength)
-    if angle.ndim != 1:
-        raise ValueError(f"`k` must be one number. Received: k={k!r}")
+    if angle.ndim != 1 or not np.isfinite(angle).all():
+        raise ValueError(f"`k` must be one finite number. Received: k={k!r}")
     order = channel_order(np.arange(d_model), check_layout(layout))
     matrix = np.zeros((d_model, d_model))
     sines, cosines = np.arange(0, d_model, 2), np.arange(1, d_model, 2)

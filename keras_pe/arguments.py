@@ -50,7 +50,7 @@ def standardize_positions(owner, positions, name="positions"):
         _check_kind(owner, name, positions, _NUMBERS)
         return positions
     positions = _as_array(owner, name, positions, _NUMBERS)
-    if positions.dtype.kind not in "iu":
+    if not np.issubdtype(positions.dtype, np.integer):
         exact = positions.astype("float64")
         if not np.all(np.isfinite(exact) & (exact == np.rint(exact))):
             # Backends have no longer floats, and torch no other order of bytes.
@@ -174,5 +174,5 @@ def check_shape(owner, name, tensor, allowed):
     sizes = ", ".join(f"{axis}={size}" for axis, size in full.items())
     raise ValueError(
         f"{owner}: `{name}` must be of shape {names}, and the "
-        f"input has {sizes}. Received: {name} of shape {shape}"
+        f"input has {sizes}. Received: {name} of shape {tuple(shape)}"
     )

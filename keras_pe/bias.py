@@ -126,7 +126,7 @@ class PositionBias(keras.layers.Layer):
         if len(batches) > 1:
             raise ValueError(
                 f"{self._owner} takes a query and a key of one batch. Received: query "
-                f"of shape {query.shape}, key of shape {key.shape}"
+                f"of shape {tuple(query.shape)}, key of shape {tuple(key.shape)}"
             )
         return sides
 

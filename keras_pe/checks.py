@@ -132,16 +132,18 @@ def tensorflow_mode():
 
 
 def on_the_host(make):
-    """Return `make`, a function with a memory, as one that is no part of a graph.
+    """Return `make`, which makes what layers are given, as no part of a graph.
 
-    `torch.compile` looks past the memory into it, and fails among its decimals.
+    `torch.compile` looks into it, past a memory that it has, and makes float32 of what
+    NumPy has in float64, or fails among its decimals.
     """
     if keras.config.backend() != "torch":
         return make
     import torch
 
     disabled = torch.compiler.disable(make)
-    disabled.cache_info, disabled.cache_clear = make.cache_info, make.cache_clear
+    if hasattr(make, "cache_info"):
+        disabled.cache_info, disabled.cache_clear = make.cache_info, make.cache_clear
     return disabled
 
 

@@ -13,7 +13,7 @@ from keras_pe.checks import (
 from keras_pe.legacy import refuse_keras_2
 from keras_pe.rates import sinusoid_turns
 from keras_pe.rows import rows_of_positions
-from keras_pe.turns import precision_of, rows_at
+from keras_pe.turns import rows_at
 
 
 def sinusoidal_encoding(
@@ -83,7 +83,7 @@ class SinusoidalEncoding(keras.Operation):
         positions = ops.convert_to_tensor(positions)
         rows = rows_of_positions("sinusoidal_encoding", positions)
         turns = sinusoid_turns(self.d_model, self.max_wavelength, self.layout)
-        return ops.cast(rows_at(rows, turns, precision_of(self.dtype)), self.dtype)
+        return ops.cast(rows_at(rows, turns, self.dtype), self.dtype)
 
     def compute_output_spec(self, positions):
         return keras.KerasTensor((*positions.shape, self.d_model), self.dtype)

@@ -36,12 +36,13 @@ def plot_encoding(
 
     Args:
         positions: Integer of at least 1: that many positions, from 0. Or a list or
-            array of one axis: the positions themselves, in steps, drawn in their
-            order, one below the other.
+            array of one axis: the positions themselves, finite, in steps, drawn in
+            their order, one below the other.
         d_model: Integer of at least 1: the number of channels.
         max_wavelength: Real number above 0, as in `PositionalEncoding`.
         layout: "interleaved" or "halves", as in `PositionalEncoding`.
-        ax: The matplotlib `Axes` to draw in, or None for those of a new figure.
+        ax: The matplotlib `Axes` to draw in, of the projection "rectilinear", or None
+            for those of a new figure.
 
     Returns:
         The matplotlib `Axes`, with one image: float32 `(positions, d_model)`.
@@ -88,7 +89,8 @@ def plot_similarity(d_model, *, max_distance=100, max_wavelength=10000.0, ax=Non
         max_distance: Integer of at least 1: the distances go from `-max_distance` to
             `max_distance`, in steps.
         max_wavelength: Real number above 0, as in `PositionalEncoding`.
-        ax: The matplotlib `Axes` to draw in, or None for those of a new figure.
+        ax: The matplotlib `Axes` to draw in, of the projection "rectilinear", or None
+            for those of a new figure.
 
     Returns:
         The matplotlib `Axes`. Its title has the largest difference of a product, at any
@@ -149,11 +151,15 @@ def plot_shift(k, d_model, *, position=10, max_wavelength=10000.0, ax=None):
     'channel (d_model = 32)'
 
     Args:
-        k: Real number: the shift, in steps; also negative and fractional.
+        k: Real number: the shift, in steps; also negative and fractional. From
+            `-2**31 - position` to `2**31 - 1000 - position`, for int32 to hold all
+            the positions.
         d_model: Even integer of at least 2.
-        position: Integer of at least 0: the position p of the row that is drawn.
+        position: Integer of at least 0 and at most `2**31 - 1000`: the position p of
+            the row that is drawn.
         max_wavelength: Real number above 0, as in `PositionalEncoding`.
-        ax: The matplotlib `Axes` to draw in, or None for those of a new figure.
+        ax: The matplotlib `Axes` to draw in, of the projection "rectilinear", or None
+            for those of a new figure.
 
     Returns:
         The matplotlib `Axes`. Its title has the largest error of any channel at this
@@ -167,7 +173,15 @@ def plot_shift(k, d_model, *, position=10, max_wavelength=10000.0, ax=None):
         Vaswani et al., 2017, "Attention Is All You Need", section 3.5.
     """
     matrix = analysis.shift_matrix(k, d_model, max_wavelength=max_wavelength)
-    positions = check_size("position", position, minimum=0) + np.arange(TRIED)
+    last = 2**31 - TRIED
+    position = check_size("position", position, minimum=0, maximum=last)
+    least, most = -(2**31) - position, last - position
+    if not least <= float(np.asarray(k)) <= most:
+        raise ValueError(
+            f"`k` must be at least {least} and at most {most} where `position` is "
+            f"{position}. Received: k={k!r}"
+        )
+    positions = position + np.arange(TRIED)
     rows = _rows(positions, d_model, max_wavelength)
     shifted = _rows(positions + np.asarray(k), d_model, max_wavelength)
     predicted = rows @ matrix.T
@@ -222,7 +236,8 @@ def plot_digits(positions=16, d_model=8, *, max_wavelength=16.0, ax=None):
             before it: twice with both defaults, as digits do. With the 10000 of the
             encoding 8 channels turn as decimal digits do, ten times as slowly each,
             and most of them hardly move in 16 steps.
-        ax: The matplotlib `Axes` to draw in, or None for those of a new figure.
+        ax: The matplotlib `Axes` to draw in, of the projection "rectilinear", or None
+            for those of a new figure.
 
     Returns:
         The matplotlib `Axes`, with one image: the digits, 0 as -1, to the left of an
@@ -293,7 +308,8 @@ def plot_wavelengths(
         dtype: "float16", "bfloat16", "float32" or "float64": what the numbers are
             rounded to.
         max_wavelength: Real number above 0, as in `PositionalEncoding`.
-        ax: The matplotlib `Axes` to draw in, or None for those of a new figure.
+        ax: The matplotlib `Axes` to draw in, of the projection "rectilinear", or None
+            for those of a new figure.
 
     Returns:
         The matplotlib `Axes`. Its title says how many pairs neither repeat nor are
@@ -320,12 +336,14 @@ def plot_wavelengths(
     repeats = f"wavelength: {repeat.sum()} of {count} pairs repeat"
     ax.plot(pairs, turns, "o-", color=BLUE, label=repeats, **looks)
     ink = ax.title.get_color()
-    ax.axhline(length, color=ink, linestyle="--", label=f"length: {length:,} steps")
+    steps = "1 step" if length == 1 else f"{length:,} steps"
+    ax.axhline(length, color=ink, linestyle="--", label=f"length: {steps}")
     blurs = f"longest run: {blurred.sum()} of {count} pairs are blurred"
     ax.plot(pairs, runs, "s-", color=ORANGE, label=blurs, **looks)
+    which = "the only position" if length == 1 else f"all {length:,} positions"
     ax.set_title(
         f"{(~repeat & ~blurred).sum()} of {count} pairs alone tell apart\n"
-        f"all {length:,} positions in {dtype}"
+        f"{which} in {dtype}"
     )
     ax.set(xlabel=f"pair of channels (d_model = {d_model})", xlim=(-0.5, count - 0.5))
     _whole_ticks(ax.xaxis, pairs)
@@ -350,10 +368,11 @@ def _check_positions(value):
         positions = np.asarray(None)
     if positions.ndim == 0 and positions.dtype.kind in "iu" and positions > 0:
         return np.arange(positions)
-    if positions.ndim != 1 or not positions.size or positions.dtype.kind not in "iuf":
+    numbers = positions.ndim == 1 and positions.size and positions.dtype.kind in "iuf"
+    if not numbers or not np.isfinite(positions).all():
         raise ValueError(
-            "`positions` must be an integer of at least 1, or positions in a list or "
-            f"array of one axis. Received: positions={value!r}"
+            "`positions` must be an integer of at least 1, or finite positions in a "
+            f"list or array of one axis. Received: positions={value!r}"
         )
     return positions
 
@@ -370,9 +389,10 @@ def _check_axes(ax):
         ) from error
     if ax is None:
         return pyplot.subplots(figsize=(8, 3.6), layout="constrained")[1]
-    if not isinstance(ax, Axes):
+    if not isinstance(ax, Axes) or ax.name != "rectilinear" or ax.figure is None:
         raise ValueError(
-            f"`ax` must be the Axes of matplotlib, one of them. Received: ax={ax!r}"
+            '`ax` must be the Axes of matplotlib, one of them, "rectilinear" and in a '
+            f"figure. Received: ax={ax!r}"
         )
     return ax
 

@@ -96,6 +96,6 @@ def _as_rank_2(name, value):
     if len(value.shape) != 2:
         raise ValueError(
             f"`{name}` must have the shape (batch, time). "
-            f"Received: {name} of shape {value.shape}"
+            f"Received: {name} of shape {tuple(value.shape)}"
         )
     return value

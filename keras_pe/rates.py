@@ -2,6 +2,7 @@
 
 import functools
 import math
+import sys
 from decimal import Context, Decimal, localcontext
 from typing import NamedTuple
 
@@ -68,18 +69,17 @@ def exact_angles(positions, channels, d_model, max_wavelength):
     Returns:
         float64 `(..., n)`.
     """
-    known = np.isfinite(positions)[..., None]
-    steps = np.where(known, np.asarray(positions, object)[..., None], 0)
-    with localcontext(_context_for(max_wavelength, np.max(np.abs(steps), initial=0))):
-        turns = np.array(_sinusoid_turns(channels, d_model, max_wavelength), object)
-        parts = np.vectorize(Decimal, "O")(steps) * turns % 1
-    return np.where(known, parts.astype("float64") * (2 * math.pi), np.nan)
+    steps = np.vectorize(Decimal, "O")(np.asarray(positions, object)[..., None])
+    with localcontext(_context_for(max_wavelength, sys.float_info.max)):
+        turns = _sinusoid_turns(channels, d_model, max_wavelength)
+        parts = steps * turns % 1  # NaN at no position
+    return parts.astype("float64") * (2 * math.pi)
 
 
 def _context_for(*numbers):
     """Return a context for rates: small waves and far positions have more digits."""
     more = sum(abs(Decimal(number).adjusted()) for number in numbers)
-    return Context(prec=_DIGITS + more)
+    return Context(prec=_DIGITS + more, traps=[])
 
 
 def _sinusoid_turns(channels, d_model, max_wavelength):
@@ -98,7 +98,7 @@ def turns_of_rates(rates):
 
     The rates, floats of at most 1, are taken as they are, to their last bit.
     """
-    with localcontext(Context(prec=_DIGITS)):
+    with localcontext(_context_for()):
         two_pi = _two_pi()
         turns = [Decimal(rate) / two_pi for rate in rates]
         return _turns(2 * turns, np.repeat([0, 1], len(rates)))
@@ -112,7 +112,7 @@ def _turns(turns, cosine):
         cosine: Int array, 1 where a channel is a cosine and 0 where it is a sine.
     """
     # What is left of a part is 7e-10 radians at most.
-    parts = _parts(turns, 2**31, Decimal(2) ** -33)[1:]
+    parts = _parts(turns, 2**31, 2.0**-33)[1:]
     whole, *parts_64 = _parts(turns, 2**16, 1)
     turn = _without_whole(whole)
     within = 2 * math.pi * np.arange(BLOCK)[:, None] * turn

@@ -7,7 +7,13 @@ import numpy as np
 from keras import ops
 
 from keras_pe.bias import PositionBias
-from keras_pe.checks import check_initializer, check_size, constant, dtype_name
+from keras_pe.checks import (
+    check_initializer,
+    check_size,
+    constant,
+    dtype_name,
+    on_the_host,
+)
 
 _MOST = 2**20
 
@@ -135,6 +141,7 @@ class RelativePositionBias(PositionBias):
         return ops.where(ops.expand_dims(valid, -3), bias, ops.cast(np.nan, "float32"))
 
 
+@on_the_host
 @functools.lru_cache(maxsize=32)
 def _buckets(num_buckets, max_distance, bidirectional):
     """Return int32 `(2 * max_distance + 1,)`: the bucket of each distance.

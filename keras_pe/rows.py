@@ -36,8 +36,8 @@ class Rows(NamedTuple):
         """Return the same rows, with runs written out as positions."""
         if self.length is None:
             return self
-        steps = ops.arange(self.length, dtype="int32")
-        whole = ops.expand_dims(ops.convert_to_tensor(self.whole, "int32"), -1)
+        steps = ops.arange(self.length)
+        whole = ops.expand_dims(self.whole, -1)
         valid = None if self.valid is None else ops.expand_dims(self.valid, -1)
         return Rows(whole + steps, valid=valid)
 
@@ -69,7 +69,7 @@ def find_rows(owner, batch, time, positions, start_index, max_length, name="posi
         valid = run_fits(start_index, time, max_length)
         received = received_run(owner, start_index, time, max_length)
         return Rows(start_index, valid=valid, length=_require(valid, time, received))
-    start = comparable(ops.convert_to_tensor(start_index))
+    start = comparable(start_index)
     if len(start.shape) == 1:
         start = fit(owner, "start_index", start, {"batch": batch})
     elif max_length is not None and (known := _known(start)) is not None:

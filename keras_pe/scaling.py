@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_pe.checks import on_the_host
+
 _LENGTH = "original_max_position_embeddings"
 # By the type: the keys that it needs, and those it may have.
 _KEYS = {
@@ -38,6 +40,7 @@ def rotary_rates(dim, max_wavelength):
     return max_wavelength ** (-np.arange(0, dim, 2) / dim)
 
 
+@on_the_host
 def scaled_rates(dim, max_wavelength, scaling):
     """Return the `ScaledRates` of `dim` features.
 

@@ -14,7 +14,7 @@ from keras_pe.tables import (
     rows_of_table,
     run_of_table,
 )
-from keras_pe.turns import precision_of, rows_at, rows_from
+from keras_pe.turns import rows_at, rows_from
 
 
 class Sinusoids(NamedTuple):
@@ -50,7 +50,7 @@ class Rotations(NamedTuple):
 
     def table(self, positions):
         """Return float64 `(time, d_model)`."""
-        angles = positions[:, np.newaxis] * np.array(self.rates)
+        angles = positions[:, np.newaxis] * self.rates
         return np.concatenate([np.sin(angles), np.cos(angles)], axis=1)
 
     def turns(self):
@@ -80,4 +80,4 @@ def sinusoid_rows(rows, encoding, dtype, max_length=None):
         if known and (bounded or row * rows.length <= LARGEST_CONSTANT):
             return run_of_table(rows.whole, rows.length, encoding, dtype)
     make = rows_at if rows.length is None else rows_from
-    return ops.cast(make(rows, encoding.turns(), precision_of(dtype)), dtype)
+    return ops.cast(make(rows, encoding.turns(), dtype), dtype)

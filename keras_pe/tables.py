@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_pe.checks import constant, tensorflow_mode
+from keras_pe.checks import constant, on_the_host, tensorflow_mode
 from keras_pe.turns import precision_of
 
 LARGEST_CONSTANT = 4 * 2**20  # in bytes: what a graph is given to hold unasked
@@ -81,11 +81,13 @@ def _shared_tensor(make, *arguments):
     return constant(make(*arguments))
 
 
+@on_the_host
 @functools.lru_cache(maxsize=8)
 def _array(make, *arguments):
     return make(*arguments)
 
 
+@on_the_host
 def _run_table(start, length, encoding, dtype):
     """Return the rows of a run, as NumPy."""
     table = encoding.table(np.arange(start, start + length))

@@ -37,8 +37,8 @@ def precision_of(dtype):
 def rows_at(rows, turns, dtype):
     """Return `(..., d_model)`: the encoding at the positions `(...)` of `rows`.
 
-    `dtype` is "float64" or "float32". Rounding to a half type is the caller's, so
-    that it happens once.
+    It is made in float64 for "float64", and in float32 for any other `dtype`: rounding
+    to a half type is the caller's, so that it happens once.
     """
     parts = rows.whole, rows.fraction, rows.valid
     most = max(1, _PIECE // turns.first.size)
@@ -70,9 +70,7 @@ def _rows_at(whole, fraction, valid, turns, dtype):
         angles = (part - ops.round(part)) * (2 * math.pi)
         sines = ops.sin(angles + constant(turns.start))
         if valid is not None:
-            sines = ops.where(
-                ops.expand_dims(valid, -1), sines, ops.cast(math.nan, dtype)
-            )
+            sines = ops.where(ops.expand_dims(valid, -1), sines, math.nan)
         # On JAX it is float32: all of this without x64, Keras's sine even with it.
         if keras.backend.standardize_dtype(sines.dtype) == dtype:
             return sines
@@ -104,10 +102,10 @@ def rows_from(rows, turns, dtype):
     if dtype == "float64":
         return rows_at(rows.spread(), turns, dtype)
     length, valid = rows.length, rows.valid
-    whole = ops.convert_to_tensor(rows.whole, "int32")
     block = max(1, min(length, BLOCK)) if isinstance(length, int) else BLOCK
     blocks = (length + block - 1) // block
-    starts = ops.expand_dims(whole, -1) + block * ops.arange(blocks, dtype="int32")
+    steps = block * ops.arange(blocks, dtype="int32")
+    starts = ops.expand_dims(rows.whole, -1) + steps
     # As tensors once: a graph then holds one copy of each, not two.
     rates = Rates(*map(constant, turns.step))
     starts = _phases(starts, rates) + constant(turns.first)
@@ -126,10 +124,10 @@ def rows_from(rows, turns, dtype):
 def _within_block(turns, rates, block):
     """Return float32 `(block, d_model)` twice: tangents and cosines of its steps."""
     if tensorflow_mode() != "graph":
-        steps = turns.block_tangent[:block], turns.block_cosine[:block]
-        return tuple(map(constant, steps))
+        tangent, cosine = turns.block_tangent[:block], turns.block_cosine[:block]
+        return constant(tangent), constant(cosine)
     # There a constant goes into every file. TensorFlow folds this when it loads one.
-    steps = _sine_and_cosine(_phases(ops.arange(block, dtype="int32"), rates))
+    steps = _sine_and_cosine(_phases(ops.arange(block), rates))
     cosine = steps[1] + _TINY  # beside any other it is lost
     return steps[0] / cosine, cosine
 
@@ -182,4 +180,4 @@ def _wall(table):
     Otherwise XLA inlines these sines into the products and takes them again for
     every row and every member of the batch (docs/rows.md has the price).
     """
-    return ops.sum(ops.stack([table, ops.zeros_like(table)]), axis=0)
+    return ops.sum([table, ops.zeros_like(table)], axis=0)

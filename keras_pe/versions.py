@@ -16,6 +16,7 @@ except ImportError:  # Windows
 LARGEST = 2**63 - 1  # TensorFlow Serving's version numbers are int64
 # Of this machine: of locks on a shared drive, others may know nothing.
 PREFIX = f".exporting-{platform.node()}-"
+INSIDE = "model"  # all that such a folder has
 
 
 @contextlib.contextmanager
@@ -49,7 +50,7 @@ def new_version(base_dir):
     try:
         _remove_leftovers(base)
         with _aside(base) as aside:
-            written = aside / "model"
+            written = aside / INSIDE
             yield written, lambda: _move(written, base)
     except BaseException:
         with contextlib.suppress(OSError):  # not empty, or gone: no longer ours
@@ -73,8 +74,8 @@ def _aside(base):
 def _remove_leftovers(base):
     for aside in base.glob(f"{glob.escape(PREFIX)}*"):
         # A lock ends with its process: what can be locked is nobody's.
-        with _locked(aside, wait=False) as locked:
-            if locked:
+        with _locked(aside, wait=False) as locked, contextlib.suppress(OSError):
+            if locked and set(os.listdir(aside)) <= {INSIDE}:
                 shutil.rmtree(aside, ignore_errors=True)
 
 

@@ -6,7 +6,7 @@ from keras import layers, ops
 
 import keras_pe
 
-ENCODINGS = ("sinusoidal", "learned", "rotary", "alibi", "relative")
+ENCODINGS = ("relative", "rotary", "sinusoidal", "learned", "alibi")
 VOCABULARY, WIDTH, HEADS, BLOCKS = 50, 16, 2, 2
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from oracle import exact_rows, exact_rows_fast, formula_rows
 
+from keras_pe import analysis
 from keras_pe.analysis import (
     longest_runs,
     offset_similarity,
@@ -91,9 +92,13 @@ def test_a_shift_that_is_no_number_is_refused(k):
         offset_similarity(k, 4)
 
 
-@pytest.mark.parametrize("k", [[1], [1, 2], np.ones((1, 1))], ids=repr)
-def test_a_matrix_is_of_one_shift(k):
-    with pytest.raises(ValueError, match=r"`k` must be one number. Received: k="):
+@pytest.mark.parametrize(
+    "k", [[1], [1, 2], np.ones((1, 1)), math.nan, -math.inf], ids=repr
+)
+def test_a_matrix_is_of_one_finite_shift(k):
+    with pytest.raises(
+        ValueError, match=r"`k` must be one finite number. Received: k="
+    ):
         shift_matrix(k, 4)
 
 
@@ -235,6 +240,18 @@ def test_runs_are_those_of_rows_rounded_to_the_dtype(length, max_wavelength, dty
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_are_rounded_to_the_nearest_of_the_dtype(dtype):
+    draw = np.random.default_rng(0)
+    # The small ones are among the last of the dtype, which have fewer bits.
+    smallest = float(ml_dtypes.finfo(DTYPES[dtype]).smallest_subnormal)
+    numbers = [draw.normal(size=1000), draw.integers(-99, 99, 1000) / 2 * smallest]
+    # ml_dtypes itself rounds float64 to float32 first.
+    numbers = np.concatenate(numbers).astype("float32" if dtype == "bfloat16" else None)
+    found = analysis._rounded(numbers.astype("float64"), *analysis.BITS[dtype])
+    np.testing.assert_array_equal(found, numbers.astype(DTYPES[dtype]).astype(float))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("length", [100, 2000])
 def test_a_long_pair_without_runs_tells_all_positions_apart(length, dtype):
     runs, turns = longest_runs(length, 64, dtype=dtype), wavelengths(64)
@@ -245,8 +262,10 @@ def test_a_long_pair_without_runs_tells_all_positions_apart(length, dtype):
 
 
 def test_half_types_blur_slow_pairs_and_float32_none():
-    wanted = longest_runs(500, 6, dtype="float32", max_wavelength=10000.0)
-    np.testing.assert_array_equal(longest_runs(500, 6), wanted)
+    kwargs = {"dtype": "bfloat16", "max_wavelength": 10000.0}
+    wanted = longest_runs(500, 6, **kwargs)
+    np.testing.assert_array_equal(longest_runs(500, 6, dtype="bfloat16"), wanted)
+    assert longest_runs(500, 6).tolist() != wanted.tolist()
     assert (longest_runs(10**6, 512) == 1).all()
     assert longest_runs(10**5, 512, dtype="float16").max() > 5
     assert longest_runs(10**5, 512, dtype="bfloat16").max() > 50

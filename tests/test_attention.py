@@ -6,6 +6,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from likeness import first_of
 
 import keras_pe
 from keras_pe import ALiBi, MultiHeadAttention, RotaryEmbedding
@@ -353,7 +354,7 @@ def test_a_full_cache_is_an_error(start):
 
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", JIT_COMPILE)
-@pytest.mark.parametrize("start", [5, 4, -1, 2**30])
+@pytest.mark.parametrize("start", first_of([4, -1, 5, 2**30], 2))
 def test_a_full_cache_in_a_graph(tf, start, jit_compile):
     layer, x = make(rotary=RotaryEmbedding()), numbers(2, 2, WIDTH)
     _, cache = layer(x, x, cache=layer.init_cache(2, 5))
@@ -378,15 +379,18 @@ def test_a_full_cache_in_a_graph(tf, start, jit_compile):
 @pytest.mark.parametrize("jit_compile", JIT_COMPILE)
 @pytest.mark.parametrize(
     ("query", "key", "mask", "slots"),
-    [
-        ((2, 1), (2, 3), (2, 3), (2, 5)),
-        ((2, 3), (2, 1), (2, 1), (2, 5)),
-        ((2, 3), (1, 3), (2, 3), (2, 5)),
-        ((2, 3), (2, 3), (2, 5), (2, 5)),
-        ((2, 3), (2, 3), (2, 1), (2, 5)),
-        ((2, 3), (2, 3), (2, 3), (1, 5)),
-        ((1, 3), (1, 3), (1, 3), (2, 5)),
-    ],
+    first_of(
+        [
+            ((2, 1), (2, 3), (2, 3), (2, 5)),
+            ((2, 3), (2, 3), (2, 3), (1, 5)),
+            ((2, 3), (2, 1), (2, 1), (2, 5)),
+            ((2, 3), (1, 3), (2, 3), (2, 5)),
+            ((2, 3), (2, 3), (2, 5), (2, 5)),
+            ((2, 3), (2, 3), (2, 1), (2, 5)),
+            ((1, 3), (1, 3), (1, 3), (2, 5)),
+        ],
+        2,
+    ),
     ids=str,
 )
 def test_sizes_that_do_not_fit_in_a_graph(tf, query, key, mask, slots, jit_compile):
@@ -415,16 +419,18 @@ def test_sizes_that_do_not_fit_in_a_graph(tf, query, key, mask, slots, jit_compi
 @pytest.mark.parametrize("jit_compile", JIT_COMPILE)
 @pytest.mark.parametrize(
     ("name", "shape"),
-    [
-        ("bias", (1, HEADS, 3, 3)),
-        ("attention_mask", (1, 3, 3)),
-        ("attention_mask", (1, HEADS, 3, 3)),
-        ("attention_mask", (1, 1, 3, 3)),
-        ("query_mask", (1, 3)),
-        ("value_mask", (1, 3)),
-        ("key_mask", (1, 3)),
-        ("positions", (1, 3)),
-    ],
+    first_of(
+        [
+            ("bias", (1, HEADS, 3, 3)),
+            ("attention_mask", (1, 1, 3, 3)),
+            ("value_mask", (1, 3)),
+            ("attention_mask", (1, 3, 3)),
+            ("attention_mask", (1, HEADS, 3, 3)),
+            ("query_mask", (1, 3)),
+            ("key_mask", (1, 3)),
+            ("positions", (1, 3)),
+        ],
+    ),
     ids=str,
 )
 def test_one_row_is_never_made_two(tf, name, shape, jit_compile):

@@ -11,7 +11,7 @@ from oracle import exact_rows
 from processes import run
 
 import keras_pe
-from keras_pe import PositionalEncoding, turns
+from keras_pe import PositionalEncoding, rates, relative, tables, turns
 
 
 def compile_for_any_length(layer, **kwargs):
@@ -46,6 +46,64 @@ def test_a_length_that_is_unknown_when_traced(start, max_length):
         )
 
 
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["positions", "start_index"])
+def test_arrays_that_torch_compiles(name):
+    import torch
+
+    layer, call = PositionalEncoding(), {name: np.array([2, 5])}
+    x = torch.zeros(2, 2, 8)
+    compiled = torch.compile(lambda x: layer(x, **call), backend="eager")
+    np.testing.assert_array_equal(compiled(x), layer(x, **call))
+
+
+LLAMA3 = {
+    "type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 8192,
+}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    "layer",
+    [
+        PositionalEncoding(),
+        PositionalEncoding(max_length=80_000),
+        keras_pe.LearnedPositionalEncoding(max_length=80_000, initializer="sinusoidal"),
+        keras_pe.RotaryEmbedding(),
+        keras_pe.RotaryEmbedding(scaling={"type": "linear", "factor": 3.0}),
+        keras_pe.RotaryEmbedding(scaling=LLAMA3),
+        keras_pe.ALiBi(num_heads=6),
+        keras_pe.RelativePositionBias(num_heads=6),
+    ],
+    ids=lambda layer: layer.name,
+)
+def test_the_first_call_is_one_that_torch_compiles(layer):
+    """What the host makes for it, NumPy and decimals, is kept for later calls."""
+    import torch
+
+    caches = (
+        rates.sinusoid_turns,
+        rates.turns_of_rates,
+        tables._array,
+        relative._buckets,
+    )
+    for cache in caches:
+        cache.cache_clear()
+    x, at = torch.ones(1, 3, 8), torch.tensor([5, 7, 70_000])
+    layer.build(x.shape)
+    compiled = torch.compile(lambda x: layer(x, positions=at), backend="eager")
+    found = compiled(x)
+    for cache in caches:
+        cache.cache_clear()
+    np.testing.assert_allclose(
+        found.detach(), layer(x, positions=at).detach(), rtol=0, atol=1e-7
+    )
+
+
 @pytest.mark.parametrize(
     "layer",
     [
@@ -67,6 +125,16 @@ def test_a_call_that_is_taken_again_for_the_gradient(layer):
         np.testing.assert_allclose(result, expected, rtol=0, atol=1e-6)
 
 
+def test_a_call_in_a_layer_of_ones_own_takes_arrays():
+    """Keras makes tensors of what a layer is called on, but not of what `call` is."""
+    x, positions = ops.zeros((2, 2, 8)), np.array([0.5, 2.25])
+    layer = PositionalEncoding()
+    layer.build(x.shape)
+    rows = ops.convert_to_numpy(layer.call(x, positions=positions))
+    np.testing.assert_allclose(rows[1], exact_rows(positions, 8), rtol=0, atol=3e-7)
+
+
+@pytest.mark.long
 def test_a_float64_policy_is_never_worse_than_float32():
     """Also on JAX with float64 switched on, whose sine in Keras stays float32."""
     printed = run(

@@ -65,12 +65,22 @@ ONE_SHAPE = {
 }
 
 
-def marks_of(check, is_long=False):
-    """Return the marks of a check: of a like case, in a process, it is a long one."""
+# And these a second.
+COMPILE = {
+    keras_pe.contract.check_a_training_step,
+    keras_pe.contract.check_compiled_equals_eager,
+    keras_pe.contract.check_half_precision_is_float32_rounded,
+}
+# Of the others, what takes seconds is long.
+QUICK = ("PositionalEncoding-every-argument", "RotaryEmbedding-every-argument")
+
+
+def marks_of(check, is_quick):
+    """Return the marks of a check: where it takes seconds, all but a few are long."""
     marks = []
     if check in keras_pe.contract.NEED_TENSORFLOW:
         marks.append(pytest.mark.tensorflow)
-    if is_long and check in IN_A_PROCESS:
+    if check in IN_A_PROCESS | COMPILE and not is_quick:
         marks.append(pytest.mark.long)
     return marks
 
@@ -79,10 +89,11 @@ def _parameters():
     parameters = []
     for check in CHECKS:
         for case in CASES:
-            marks = marks_of(check, is_long=f"{case}-every-argument" in CASES)
             for shape in list(SHAPES)[: 1 if check in ONE_SHAPE else None]:
                 if (case, shape) in REFUSED:
                     continue
+                quick = QUICK[:1] if check in IN_A_PROCESS else QUICK
+                marks = marks_of(check, case in quick and not shape)
                 name = f"{case}{shape}-{check.__name__.removeprefix('check_')}"
                 parameters.append(
                     pytest.param(check, case, SHAPES[shape], marks=marks, id=name)
@@ -102,7 +113,7 @@ OF_ATTENTION = [
     pytest.param(
         check,
         way,
-        marks=marks_of(check, is_long=way != "rotary"),
+        marks=marks_of(check, way == "rotary" and check not in IN_A_PROCESS),
         id=f"{way}-{check.__name__.removeprefix('check_')}",
     )
     for check in keras_pe.contract.CHECKS

@@ -22,6 +22,7 @@ from converters import (
     to_litert,
     to_onnx,
 )
+from likeness import first_of
 
 from keras_pe import (
     ALiBi,
@@ -80,11 +81,12 @@ def converted(classifier, tmp_path_factory):
     }
 
 
-@pytest.fixture(params=CONVERTERS)
+@pytest.fixture(params=first_of(CONVERTERS))
 def run(request, converted):
     return partial(CONVERTERS[request.param][1], converted[request.param])
 
 
+@pytest.mark.long
 def test_classifier(classifier, run):
     inputs = [{"ids": make_ids(*shape)} for shape in SHAPES]
     check_same(run, partial(run_keras, classifier), inputs, atol=1e-5)
@@ -189,7 +191,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("format", CONVERTERS)
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", first_of(LAYERS, 3))
 def test_layer(name, format):
     make_model, good, bad = LAYERS[name]
     convert, run = CONVERTERS[format]
@@ -250,7 +252,7 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("format", CONVERTERS)
-@pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.parametrize("name", first_of(OTHERS, 2))
 def test_other_layers(name, format):
     make_model, inputs = OTHERS[name]
     model = make_model()
@@ -272,7 +274,7 @@ def make_attention(way):
 
 
 @pytest.mark.parametrize("format", CONVERTERS)
-@pytest.mark.parametrize("way", ["rotary", "alibi", "relative"])
+@pytest.mark.parametrize("way", first_of(["relative", "rotary", "alibi"]))
 def test_attention(way, format):
     model = make_attention(way)
     convert, run = CONVERTERS[format]
@@ -284,7 +286,7 @@ def test_attention(way, format):
 
 
 @pytest.mark.parametrize("format", CONVERTERS)
-@pytest.mark.parametrize("second", [None, "positions", "start_index"])
+@pytest.mark.parametrize("second", first_of(["positions", "start_index", None]))
 def test_beyond_the_learned_table(second, format):
     bad = {
         None: [make_arrays(1, 51), make_arrays(1, 300)],

@@ -8,6 +8,7 @@ import pytest
 from cpp import ask
 from decoder import ENCODINGS, VOCABULARY, Decoder, decode
 from keras import ops
+from likeness import first_of
 
 from keras_pe.serving import export
 
@@ -52,7 +53,7 @@ def assert_the_whole_agrees(decoder, ids, prompt, error):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", first_of(ENCODINGS, 2))
 def test_64_tokens(encoding, dtype):
     decoder = Decoder(encoding, LENGTH, dtype)
     step, traces = compiled(decoder.step)
@@ -68,12 +69,8 @@ def test_64_tokens(encoding, dtype):
     assert len(traces) == {"tensorflow": 1, "jax": 2, "torch": 0}[backend]
 
 
-IN_CPP = ["rotary", "relative"]
-LONG = [pytest.param(e, marks=pytest.mark.long) for e in ENCODINGS if e not in IN_CPP]
-
-
 @pytest.mark.tensorflow
-@pytest.mark.parametrize("encoding", [*IN_CPP, *LONG])
+@pytest.mark.parametrize("encoding", first_of(ENCODINGS))
 def test_exported_steps_in_cpp(encoding, tmp_path):
     """Prompt and steps by one signature, in TensorFlow's C++ runtime alone."""
     decoder = Decoder(encoding, 16)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from benchmarks import documents
+from benchmarks import documents, study_plots
 from examples.plot_encodings import PICTURES
 
 ROOT = Path(__file__).parents[1]
@@ -18,6 +18,7 @@ MARKDOWN = sorted(
     for folder in (ROOT, ROOT / "docs", ROOT / "saved_models")
     for path in folder.glob("*.md")
 )
+LONG = {"docs/decoding.md"}  # whose examples take as long as those of all others
 PAGES = "choosing", "mathematics"
 MODULES = sorted(path.stem for path in (ROOT / "keras_pe").glob("*.py"))
 FENCE = re.compile(r"^```([\w{}-]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -47,7 +48,13 @@ def test_public_names_have_examples():
     assert sum(len(test.examples) for test in found) >= 14
 
 
-@pytest.mark.parametrize("name", MARKDOWN)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.long] if name in LONG else [])
+        for name in MARKDOWN
+    ],
+)
 def test_document_examples(name, capsys, tmp_path, monkeypatch):
     """Sessions are doctests; a script's output is the block of text that follows it."""
     monkeypatch.chdir(tmp_path)
@@ -93,6 +100,15 @@ def test_pictures_are_what_the_script_draws(draw, tmp_path):
     drawn, shown = map(blocks, (tmp_path / name, ROOT / "docs" / name))
     # Versions of matplotlib set letters, and so the axes, a little differently.
     assert np.abs(drawn - shown).mean() < 0.04
+
+
+def test_pictures_of_the_study_are_drawn_of_its_results(tmp_path):
+    study_plots.draw(documents.load("study"), tmp_path)
+    paths = sorted(tmp_path.iterdir())
+    assert len(paths) == len(re.findall(r"\]\(study-\w+.png\)", read("docs/study.md")))
+    for path in paths:
+        drawn, shown = map(blocks, (path, ROOT / "docs" / path.name))
+        assert np.abs(drawn - shown).mean() < 0.04
 
 
 def blocks(path):

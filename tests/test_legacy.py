@@ -34,6 +34,7 @@ def test_keras_2_is_refused(version, tmp_path):
     assert error.endswith(f"Received: keras {version}")
 
 
+@pytest.mark.long
 @pytest.mark.tensorflow
 def test_keras_3_works_beside_legacy_keras(tmp_path):
     """The variable is TensorFlow's, and says what `tf.keras` is."""

@@ -1,11 +1,14 @@
 """Lengths and limits: the right rows, an error, or NaN, but never a wrong row."""
 
+import collections
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
+from likeness import first_of
 
-from keras_pe import PositionalEncoding
+from keras_pe import PositionalEncoding, sinusoid_rows
 
 # Row 9 at 40 digits, and others that a wrapped position would miss.
 ROW_3 = [0.14112, -0.989992, 0.029996, 0.99955]
@@ -95,6 +98,13 @@ def test_beyond_max_length_where_the_length_is_static():
     assert layer(keras.Input((4, 4))).shape == (None, 4, 4)
 
 
+def test_a_run_beyond_int32_from_a_tensor():
+    layer = PositionalEncoding(name="pos")
+    message = "Received: 3 steps from position 2147483646(?! to)"
+    with pytest.raises(ValueError, match=message):
+        layer(zeros(1, 3, 4), start_index=tensor(2**31 - 2, "int32"))
+
+
 @pytest.mark.parametrize("max_length", [None, 4])
 def test_of_an_unknown_length_the_first_step_counts(max_length):
     first, last = (0, 3) if max_length else (-(2**31), 2**31 - 1)
@@ -162,6 +172,39 @@ def test_beyond_max_length_in_an_exported_model(tf, tmp_path):
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         serve(x=tf.zeros((1, 5, 4)))
     check_rows(serve(x=tf.zeros((2, 4, 4)))["output_0"].numpy()[:, 3], ROW_3)
+
+
+def test_the_sizes_of_the_input_are_told():
+    layer = PositionalEncoding(name="pos")
+    message = r"input has batch=2, time=5\. Received: positions of shape \(3,\)"
+    with pytest.raises(ValueError, match=message):
+        layer(zeros(2, 5, 4), positions=[1, 2, 3])
+
+
+def test_a_start_beyond_max_length_where_no_length_is_known():
+    layer = PositionalEncoding(max_length=4)
+    message = "takes positions 0 to 3 .*. Received: steps from position 4"
+    with pytest.raises(ValueError, match=message):
+        layer(keras.Input((None, 4)), start_index=4)
+
+
+@pytest.mark.tensorflow
+def test_a_constant_of_a_graph_is_known_as_it_is_traced(tf):
+    layer = PositionalEncoding(max_length=4)
+    graph = tf.function(lambda x: layer(x, start_index=tf.constant(4)))
+    with pytest.raises(ValueError, match="1 steps from position 4"):
+        graph.get_concrete_function(tf.TensorSpec((1, 1, 4)))
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_the_last_position_in_a_graph(tf, jit_compile):
+    """There is room for one step, and for none."""
+    layer = PositionalEncoding(max_length=4)
+    start = tf.TensorSpec((), tf.int32)
+    graph = make_graph(tf, layer, jit_compile, start_index=start)
+    check_rows(graph(tf.zeros((2, 1, 4)), tf.constant(3)), ROW_3)
+    assert graph(tf.zeros((2, 0, 4)), tf.constant(3)).shape == (2, 0, 4)
 
 
 @pytest.mark.tensorflow
@@ -298,7 +341,9 @@ def test_no_wrong_row_of_positions(tf, dtype, last, jit_compile):
 @pytest.mark.tensorflow
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("max_length", [None, 4])
-@pytest.mark.parametrize("start", [3, 9, -1, 2**31 - 1, 2**31, 2**32, -(2**31) - 1])
+@pytest.mark.parametrize(
+    "start", first_of([3, 2**31 - 1, 2**32, 9, -1, 2**31, -(2**31) - 1], 3)
+)
 def test_no_wrong_row_of_a_start_index(tf, start, max_length, jit_compile):
     layer = PositionalEncoding(max_length=max_length)
     for shape in ((), (None,)):
@@ -635,3 +680,28 @@ def test_lists_of_symbolic_tensors(tf, name):
 
     with pytest.raises(ValueError, match=f"'pos': `{name}` must be an array, or one"):
         graph.get_concrete_function()
+
+
+@pytest.mark.tensorflow
+def test_sizes_that_are_known_are_not_looked_at_in_a_graph(tf):
+    layer = PositionalEncoding()
+
+    def operations(batch):
+        spec = tf.TensorSpec((batch, 3, 4)), tf.TensorSpec((batch, 3), tf.int32)
+        graph = tf.function(lambda x, at: layer(x, positions=at))
+        made = graph.get_concrete_function(*spec).graph.get_operations()
+        return collections.Counter(op.type for op in made)
+
+    known, unknown = operations(2), operations(None)
+    assert (known["Assert"], unknown["Assert"]) == (0, 1)
+    assert known["Reshape"] < unknown["Reshape"]
+
+
+@pytest.mark.tensorflow
+def test_known_runs_are_not_looked_at_in_a_graph(tf, monkeypatch):
+    monkeypatch.setattr(sinusoid_rows, "LARGEST_CONSTANT", 0)  # no table of them
+    layer = PositionalEncoding()
+    graph = tf.function(lambda x: layer(x, start_index=3))
+    made = graph.get_concrete_function(tf.TensorSpec((1, 300, 4))).graph
+    kinds = {op.type for op in made.get_operations()}
+    assert "Sin" in kinds and kinds.isdisjoint({"Assert", "SelectV2"})

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import numpy as np
 import pytest
+from likeness import first_of
 from small_models import (
     EACH,
     ENCODINGS,
@@ -249,7 +250,7 @@ def test_taken_again_for_the_gradient(name, mode, tf):
 
 
 @pytest.mark.tensorflow
-@NAMES
+@pytest.mark.parametrize("name", first_of(ENCODINGS))
 def test_first_called_in_fit(name, tf, tmp_path):
     model = keras.Sequential(
         [keras.layers.Dense(WIDTH), ENCODINGS[name](), keras.layers.Dense(2)]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tagged
 from cpp import ask
+from likeness import first_of
 from options import InputError
 from processes import run
 
@@ -147,6 +148,12 @@ def test_bad_data_is_refused(content, message, tmp_path, monkeypatch, capsys):
     tagged.check_refused(example, options, message, monkeypatch, capsys)
 
 
+def test_a_length_that_cuts_all_names_is_refused(data, monkeypatch, capsys):
+    options = ["--data", data, "--length", "1"]
+    message = "a name of at most `--length` characters, 1. .* the shortest has 2 in the"
+    tagged.check_refused(example, options, message, monkeypatch, capsys)
+
+
 def test_other_bad_input_is_refused(tmp_path, monkeypatch, capsys):
     for options, message in (
         (["--length", "0"], "`--length` must be at least 1"),
@@ -201,6 +208,7 @@ def test_the_file_and_the_export_say_the_same(trained, tf):
     assert labels == [[entities.TAGS[tag] for tag in row] for row in tags]
 
 
+@pytest.mark.long
 def test_predict_needs_no_keras_and_reads_long_texts(trained):
     short, long = "李鹏在延安9说联合国。", "李鹏到北京7看新华社。" * 9
     printed = run(
@@ -224,10 +232,10 @@ def test_predict_needs_no_keras_and_reads_long_texts(trained):
     assert second.replace("[", "") == long
 
 
-ENCODINGS = ["sinusoidal", "learned", "rotary", "alibi", "relative", "none"]
+ENCODINGS = ["sinusoidal", "relative", "learned", "rotary", "alibi", "none"]
 
 
-@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("encoding", first_of(ENCODINGS, 2))
 def test_padding_changes_no_tag(encoding):
     args = example.make_parser().parse_args(["--encoding", encoding, "--dim", "8"])
     keras.utils.set_random_seed(0)

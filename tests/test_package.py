@@ -104,6 +104,18 @@ def test_installed_wheel_runs_elsewhere(built, tmp_path):
     assert values == pytest.approx([0.841471, 0.540302, 0.01, 0.99995], abs=1e-6)
 
 
+def test_editable_clone_is_found_beside_a_folder_of_its_name(built):
+    """By its path: a finder comes after a folder `keras_pe` of where Python starts."""
+    code = "from setuptools import build_meta; build_meta.build_editable('editable')"
+    (built.parent / "editable").mkdir()
+    run(built.parent, "-c", code)
+    [wheel] = (built.parent / "editable").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        files = {name: archive.read(name).decode() for name in archive.namelist()}
+    [path] = (text for name, text in files.items() if ".dist-info/" not in name)
+    assert Path(path.strip()) == built.parent
+
+
 def test_lower_bounds_are_the_versions_that_are_tested():
     setup = configparser.ConfigParser(interpolation=None)
     setup.read(ROOT / "setup.cfg")

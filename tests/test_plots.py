@@ -93,6 +93,23 @@ def test_what_are_no_axes_is_refused(draw, ax):
 
 
 @each_plot
+@pytest.mark.parametrize("projection", ["3d", "polar", "mollweide"])
+def test_axes_of_another_projection_are_refused_undrawn(draw, projection):
+    ax = Figure().add_subplot(projection=projection)
+    drawn = len(ax.get_children())
+    with pytest.raises(ValueError, match=r'"rectilinear" .* Received: ax=<'):
+        draw(ax=ax)
+    assert len(ax.get_children()) == drawn
+
+
+@each_plot
+def test_axes_that_were_removed_are_refused(draw, ax):
+    ax.remove()
+    with pytest.raises(ValueError, match=r"in a figure\. Received: ax=<"):
+        draw(ax=ax)
+
+
+@each_plot
 @pytest.mark.parametrize("size", [(8, 3.6), (5, 3.2)])
 def test_nothing_is_cut_or_lies_on_the_lines(draw, size):
     figure = Figure(size, layout="constrained")
@@ -222,6 +239,20 @@ def test_shift(ax, k, position):
     assert number_in(ax.get_title()) < 8e-7
 
 
+@pytest.mark.parametrize(
+    ("k", "position"),
+    [
+        (0, 2**31 - 1000),
+        (-(2**31), 0),
+        (-(2.0**32) + 1000, 2**31 - 1000),
+        (2**31 - 1010, np.array(10)),
+    ],
+)
+def test_shift_goes_to_the_ends_of_int32(ax, k, position):
+    plots.plot_shift(k, 6, position=position, ax=ax)
+    assert number_in(ax.get_title()) < 8e-7
+
+
 def test_shift_says_how_far_off_it_is_at_1000_positions(ax, monkeypatch):
     rows = keras_pe.sinusoidal_encoding(range(10, 1015), 4)
     rows = np.asarray(keras.ops.convert_to_numpy(rows), "float64")
@@ -304,10 +335,9 @@ def test_wavelengths(ax, d_model, length, dtype):
     assert f"wavelength: {len(repeat)} of {count} pairs repeat" in labels
     assert f"longest run: {len(blurred)} of {count} pairs are blurred" in labels
     alone = count - len(repeat | blurred)
-    assert ax.get_title() == (
-        f"{alone} of {count} pairs alone tell apart\n"
-        f"all {int(length):,} positions in {dtype}"
-    )
+    told = f"all {int(length):,} positions" if length > 1 else "the only position"
+    wanted = f"{alone} of {count} pairs alone tell apart\n{told} in {dtype}"
+    assert ax.get_title() == wanted
     assert ax.get_yscale() == "log"
     low, high = ax.get_ylim()
     assert low < 1 and high > 10 * max(length, *turns)
@@ -319,6 +349,12 @@ def test_what_is_black_is_white_on_black():
     for ax, label in ((shift, "matrix @ PE(p)"), (turns, "length")):
         (drawn,) = (it for it in ax.lines if it.get_label().startswith(label))
         assert to_rgb(drawn.get_color()) == (1, 1, 1)
+
+
+def test_wavelengths_of_one_position_are_of_one(ax):
+    plots.plot_wavelengths(8, length=1, ax=ax)
+    assert ax.get_title().endswith("\nthe only position in float32")
+    assert "length: 1 step" in [it.get_text() for it in ax.get_legend().get_texts()]
 
 
 def test_wavelengths_below_a_step_are_in_the_picture(ax):
@@ -335,6 +371,8 @@ def test_wavelengths_below_a_step_are_in_the_picture(ax):
             lambda: plots.plot_encoding(3, 4, max_wavelength=0),
             "`max_wavelength` .* max_wavelength=0",
         ),
+        (lambda: plots.plot_encoding([0, math.nan], 4), "`positions` .*finite.* nan"),
+        (lambda: plots.plot_encoding([-math.inf], 4), "`positions` .*finite.*=.-inf"),
         (lambda: plots.plot_encoding([2**31], 4), "`positions` .*2147483648"),
         (lambda: plots.plot_similarity(3), "`d_model` must be even.* d_model=3"),
         (
@@ -342,11 +380,28 @@ def test_wavelengths_below_a_step_are_in_the_picture(ax):
             "`max_distance` .* at least 1. Received: max_distance=0",
         ),
         (lambda: plots.plot_shift(1, 3), "`d_model` must be even.* d_model=3"),
-        (lambda: plots.plot_shift([1], 4), "`k` must be one number.* k="),
+        (lambda: plots.plot_shift([1], 4), "`k` must be one finite number.* k="),
         (lambda: plots.plot_shift("1", 4), "`k` must be real.* k='1'"),
         (
             lambda: plots.plot_shift(1, 4, position=-1),
-            "`position` .* at least 0. Received: position=-1",
+            "`position` .* at least 0 and .* Received: position=-1",
+        ),
+        (lambda: plots.plot_shift(math.nan, 4), "`k` must be one finite.* k=nan"),
+        (lambda: plots.plot_shift(-math.inf, 4), "`k` must be one finite.* k=-inf"),
+        (
+            lambda: plots.plot_shift(1e12, 4),
+            "`k` must be .* -2147483658 and at most 2147482638.* k=1000000000000.0",
+        ),
+        (
+            lambda: plots.plot_shift(-(2**31) - 0.5, 4, position=0),
+            "`k` must be .* -2147483648 and at most .* k=-2147483648.5",
+        ),
+        *(
+            (
+                lambda position=position: plots.plot_shift(0, 4, position=position),
+                f"`position` .* at most 2147482648. Received: position={position}",
+            )
+            for position in (2**31 - 999, 2**63 - 1, 2**70)
         ),
         (lambda: plots.plot_digits(0), "`positions` .* positions=0"),
         (lambda: plots.plot_digits([1, 2]), r"`positions` .* positions=\[1, 2\]"),
@@ -365,6 +420,7 @@ def test_wrong_arguments_are_refused_and_leave_no_figure(draw, match):
     assert not pyplot.get_fignums()
 
 
+@pytest.mark.long
 def test_the_package_does_without_matplotlib_until_it_draws():
     code = """if True:
         import sys

@@ -1,5 +1,7 @@
 """Positions out of a mask and out of segment ids."""
 
+import re
+
 import keras
 import ml_dtypes
 import numpy as np
@@ -141,6 +143,9 @@ def test_other_ranks_are_refused(value):
     symbolic = keras.KerasTensor(np.shape(value))
     with pytest.raises(ValueError, match=r"`mask` .*\(batch, time\).* Received: mask"):
         positions_from_mask(symbolic)
+    shape = re.escape(str(np.shape(value)))
+    with pytest.raises(ValueError, match=f"Received: mask of shape {shape}$"):
+        positions_from_mask(ops.ones(np.shape(value), "bool"))
 
 
 @pytest.mark.parametrize("length", [0, -1, True, 2.5, "1", [1]], ids=repr)

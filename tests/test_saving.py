@@ -110,6 +110,7 @@ def call(model, arrays):
     return model(arrays[0] if len(arrays) == 1 else arrays)
 
 
+@pytest.mark.long
 def test_files_load_in_a_process_that_imports_the_package(folder):
     error, names = run(
         """

@@ -700,6 +700,10 @@ def test_next_export_removes_what_killed_ones_left(tmp_path, model):
     kept = [".exporting-elsewhere-x", ".exported", "exporting"]
     for name in kept:
         (tmp_path / name).mkdir()
+    # Of a person, who may name things so.
+    kept += [f"{versions.PREFIX}book", f"{versions.PREFIX}text"]
+    (tmp_path / kept[-2] / "chapter").mkdir(parents=True)
+    (tmp_path / kept[-1]).write_text("precious")
     with versions.new_version(tmp_path) as (written, move):
         # One that is not over, in this process or in another, is no such thing.
         assert names_in(tmp_path) == sorted([*kept, written.parent.name])
@@ -784,6 +788,7 @@ def test_failed_export_leaves_nothing(tf, tmp_path, model, monkeypatch):
     assert names_in(tmp_path) == ["9"]
 
 
+@pytest.mark.long
 def test_disk_that_fills_at_any_moment_leaves_nothing(tmp_path):
     printed = run(
         """

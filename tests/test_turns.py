@@ -13,7 +13,7 @@ from keras import ops
 from oracle import exact_rows, exact_rows_fast, formula_rows, turn_bits
 
 from keras_pe import turns
-from keras_pe.rates import Rates, sinusoid_turns, turns_of_rates
+from keras_pe.rates import Rates, exact_angles, sinusoid_turns, turns_of_rates
 from keras_pe.rows import Rows
 from keras_pe.turns import rows_at, rows_from
 
@@ -151,6 +151,20 @@ def test_turns_are_exact_whatever_decimals_the_program_uses(wavelength):
     for ours, theirs in zip(found, expected, strict=True):
         for part, other in zip(ours, theirs, strict=True):
             np.testing.assert_array_equal(part, other)
+
+
+@pytest.mark.parametrize(
+    ("wavelength", "parts", "turn_parts"),
+    [(10000, 1, 0), (1, 1, 0), (0.5, 2, 0), (0.05, 2, 1)],
+)
+def test_a_step_has_as_many_parts_as_it_turns_fast(wavelength, parts, turn_parts):
+    made = sinusoid_turns(6, wavelength, "halves")
+    assert (len(made.parts), len(made.turn_parts)) == (parts, turn_parts)
+
+
+def test_exact_angles_are_less_than_a_turn():
+    angles = exact_angles(np.array([7, -1000, 12345]), np.arange(0, 6, 2), 6, 1e-5)
+    assert 3 < np.abs(angles).max() < 2 * np.pi
 
 
 def test_whole_turns_fall_away():
