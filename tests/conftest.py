@@ -52,6 +52,19 @@ def settings_of_keras():
     keras.config.set_dtype_policy(policy)
 
 
+@pytest.fixture(scope="session")
+def empty_folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture(autouse=True)
+def away_from_the_clone(empty_folder, monkeypatch):
+    """Results in the clone are nothing to a test, and none is written there."""
+    monkeypatch.chdir(empty_folder)
+    yield
+    assert os.listdir(empty_folder) == []
+
+
 @pytest.fixture
 def tf():
     """TensorFlow, which the tests of other backends run without."""

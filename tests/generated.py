@@ -14,6 +14,7 @@ import random
 import hypothesis
 import keras
 import numpy as np
+import pytest
 from keras import ops
 
 BACKEND = keras.config.backend()
@@ -74,7 +75,7 @@ def generated(cases, share=1):
 
         run.__name__ = run.__qualname__ = test.__name__ = check.__name__
         test.__doc__, test.__module__ = check.__doc__, check.__module__
-        return test
+        return pytest.mark.generated(test)
 
     return decorate
 

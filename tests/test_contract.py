@@ -65,22 +65,20 @@ ONE_SHAPE = {
 }
 
 
-# And these a second.
+# And these a second, in each shape.
 COMPILE = {
     keras_pe.contract.check_a_training_step,
     keras_pe.contract.check_compiled_equals_eager,
     keras_pe.contract.check_half_precision_is_float32_rounded,
 }
-# Of the others, what takes seconds is long.
-QUICK = ("PositionalEncoding-every-argument", "RotaryEmbedding-every-argument")
 
 
-def marks_of(check, is_quick):
-    """Return the marks of a check: where it takes seconds, all but a few are long."""
+def marks_of(check, is_first=True, shape=""):
+    """Return the marks of a check: where it takes long, all but the first are long."""
     marks = []
     if check in keras_pe.contract.NEED_TENSORFLOW:
         marks.append(pytest.mark.tensorflow)
-    if check in IN_A_PROCESS | COMPILE and not is_quick:
+    if (check in IN_A_PROCESS and not is_first) or (check in COMPILE and shape):
         marks.append(pytest.mark.long)
     return marks
 
@@ -92,8 +90,8 @@ def _parameters():
             for shape in list(SHAPES)[: 1 if check in ONE_SHAPE else None]:
                 if (case, shape) in REFUSED:
                     continue
-                quick = QUICK[:1] if check in IN_A_PROCESS else QUICK
-                marks = marks_of(check, case in quick and not shape)
+                is_first = case == "PositionalEncoding-every-argument"
+                marks = marks_of(check, is_first, shape)
                 name = f"{case}{shape}-{check.__name__.removeprefix('check_')}"
                 parameters.append(
                     pytest.param(check, case, SHAPES[shape], marks=marks, id=name)
@@ -113,7 +111,7 @@ OF_ATTENTION = [
     pytest.param(
         check,
         way,
-        marks=marks_of(check, way == "rotary" and check not in IN_A_PROCESS),
+        marks=marks_of(check, is_first=False),
         id=f"{way}-{check.__name__.removeprefix('check_')}",
     )
     for check in keras_pe.contract.CHECKS

@@ -386,7 +386,7 @@ def wholes(draw):
     return layer._replace(is_refused=True), {**given, **change}, where
 
 
-@generated(wholes(), share=1.5)
+@generated(wholes())
 def test_attention_of_a_whole(case):
     asked, given, where = case
     layer, weights = asked.make()
@@ -479,7 +479,7 @@ def decodings(draw):
     return layer, slots, calls, wrong
 
 
-@generated(decodings(), share=1.5)
+@generated(decodings())
 def test_attention_with_a_cache(case):
     asked, slots, calls, wrong = case
     layer, weights = asked.make()

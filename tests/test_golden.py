@@ -19,7 +19,6 @@ def test_expected_numbers_are_the_oracles(name):
         np.testing.assert_allclose(scores, make_golden.expected(ids, name), rtol=1e-12)
 
 
-@pytest.mark.long
 def test_keras_files_load_in_another_process():
     processes.run(
         """
