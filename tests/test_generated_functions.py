@@ -228,7 +228,7 @@ def grids(draw):
         special = st.sampled_from([0.0, math.nan, math.inf, 2.0**-14, -0.0])
         elements = st.integers(-2, 2).map(float) | special | st.floats(-9, 9, width=16)
     pool = draw(st.lists(elements, min_size=2, max_size=4))
-    array = np.array(pool).astype(dtype_called(name))
+    array = np.array(pool, dtype_called(name))
     random = np.random.default_rng(draw(st.integers(0, 999)))
     chosen = random.integers(0, len(pool), shape)
     # In runs, as packed rows and padding are, or in any order.
