@@ -386,7 +386,7 @@ def wholes(draw):
     return layer._replace(is_refused=True), {**given, **change}, where
 
 
-@generated(wholes())
+@generated(wholes(), share=1.5)
 def test_attention_of_a_whole(case):
     asked, given, where = case
     layer, weights = asked.make()
