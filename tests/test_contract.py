@@ -73,7 +73,7 @@ COMPILE = {
 }
 
 
-def marks_of(check, is_first=True, shape=""):
+def marks_of(check, is_first, shape=""):
     """Return the marks of a check: where it takes long, all but the first are long."""
     marks = []
     if check in keras_pe.contract.NEED_TENSORFLOW:
